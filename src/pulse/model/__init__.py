@@ -1,0 +1,1 @@
+"""WHAT: values and rules, with no I/O."""

@@ -1,0 +1,167 @@
+"""Which errors can Pulse raise, and what does each tell its reader?
+
+    PulseError
+    ├── InvalidInput            the caller can mend it; nothing was changed
+    │   ├── InvalidName
+    │   ├── InvalidPayload
+    │   ├── InvalidOption       one option of a job is out of range
+    │   ├── InvalidReport       a lease_id of 0, an unknown outcome
+    │   ├── InvalidFilter
+    │   ├── BatchTooLarge
+    │   ├── InvalidSettings
+    │   └── InvalidDatabaseUrl
+    ├── NotFound
+    │   └── JobNotFound
+    ├── Conflict                the row is not in the state this needs
+    │   ├── IllegalTransition
+    │   ├── LeaseLost
+    │   ├── KeyTaken
+    │   └── JobBusy             a handler's own transaction holds the row
+    └── Unavailable             the database, not the caller
+        ├── DatabaseUnreachable
+        ├── DatabaseReadOnly
+        ├── UnsupportedDatabase
+        ├── SchemaMismatch
+        └── EmbeddedPostgresFailed
+
+Every door maps the nearest ancestor it knows to its own status, so a new error needs no new line there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class PulseError(Exception):
+    """The ancestor of every error Pulse raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+
+class InvalidInput(PulseError):
+    code = "invalid_input"
+
+
+class InvalidName(InvalidInput):
+    code = "invalid_name"
+
+
+class InvalidPayload(InvalidInput):
+    code = "invalid_payload"
+
+
+class InvalidOption(InvalidInput):
+    """An option that is out of range or of the wrong kind."""
+
+    code = "invalid_option"
+
+    def __init__(self, option: str, found: object, wanted: str) -> None:
+        super().__init__(f"{option} {found!r} is not valid: {wanted}")
+        self.option = option
+
+
+class InvalidReport(InvalidInput):
+    code = "invalid_report"
+
+
+class InvalidFilter(InvalidInput):
+    code = "invalid_filter"
+
+
+class BatchTooLarge(InvalidInput):
+    code = "batch_too_large"
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(f"{size} {what} in one batch; at most {limit} are taken, so send them in parts")
+        self.size, self.limit = size, limit
+
+
+class InvalidSettings(InvalidInput):
+    code = "invalid_settings"
+
+
+class InvalidDatabaseUrl(InvalidInput):
+    code = "invalid_database_url"
+
+
+class NotFound(PulseError):
+    code = "not_found"
+
+
+class JobNotFound(NotFound):
+    code = "job_not_found"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"no job {job_id}: the id is wrong, or retention has removed it")
+        self.job_id = job_id
+
+
+class Conflict(PulseError):
+    code = "conflict"
+
+
+class IllegalTransition(Conflict):
+    """The job is in a state from which this event leads nowhere."""
+
+    code = "illegal_transition"
+
+    def __init__(self, job_id: UUID, status: str, event: str) -> None:
+        super().__init__(f"job {job_id} is {status}, which has no {event}")
+        self.job_id, self.status, self.event = job_id, status, event
+
+
+class LeaseLost(Conflict):
+    """The worker's lease ended before it reported; another worker may hold the job."""
+
+    code = "lease_lost"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"lease on job {job_id} was lost; discard this result")
+        self.job_id = job_id
+
+
+class KeyTaken(Conflict):
+    """A replayed job wants back a unique key that a newer job now holds."""
+
+    code = "key_taken"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"job {job_id} cannot be replayed: another job holds its unique key")
+        self.job_id = job_id
+
+
+class JobBusy(Conflict):
+    """A handler holds the row in a transaction of its own; nobody waits for it."""
+
+    code = "job_busy"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"job {job_id} is locked by its handler's own transaction; try again when it ends")
+        self.job_id = job_id
+
+
+class Unavailable(PulseError):
+    code = "unavailable"
+
+
+class DatabaseUnreachable(Unavailable):
+    code = "database_unreachable"
+
+
+class DatabaseReadOnly(Unavailable):
+    code = "database_read_only"
+
+
+class UnsupportedDatabase(Unavailable):
+    code = "unsupported_database"
+
+
+class SchemaMismatch(Unavailable):
+    code = "schema_mismatch"
+
+
+class EmbeddedPostgresFailed(Unavailable):
+    code = "embedded_postgres_failed"

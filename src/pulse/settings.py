@@ -1,0 +1,97 @@
+"""Which settings exist, what are their defaults, and where do they come from?
+
+The only reader of the environment. Every field `some_name` is read from `PULSE_SOME_NAME`; the database
+is also looked for in `DATABASE_URL`, where most platforms put it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pulse.model.errors import InvalidSettings
+from pulse.timing.duration import InvalidDuration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    database_url: str | None = None  # none: the embedded Postgres
+    listen_url: str | None = None  # none: as database_url; behind pgbouncer, a direct one
+    schema: str = "pulse"
+    buckets: int = 1  # used once, when the schema is made; afterwards the schema knows
+    state_dir: Path = Path(".pulse")
+    postgres: str = "auto"  # where the embedded server's binaries come from: auto, system, wheel or a folder
+    pool_size: int = 4
+    pgbouncer: bool = False  # transaction pooling: no prepared statements, no session settings
+    notify: bool = True  # wake other processes at once; without it they poll
+    patience: timedelta = timedelta(seconds=15)  # how long a use case outlasts a lost connection
+
+    lease: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta = timedelta(seconds=10)  # three missed beats before a lease ends
+    watchdog: timedelta = timedelta(seconds=10)
+    tick: timedelta = timedelta(milliseconds=500)  # polling, where no wake-up came
+
+    keep_completed: timedelta = timedelta(days=7)
+    keep_canceled: timedelta = timedelta(days=7)
+    keep_dead_lettered: timedelta = timedelta(days=30)
+
+    def __post_init__(self) -> None:
+        if not SCHEMA_NAME.fullmatch(self.schema):
+            raise InvalidSettings(
+                f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit, "
+                "and be at most 63 long"
+            )
+        if not 1 <= self.buckets <= MOST_BUCKETS:
+            raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")
+        if self.pool_size < 1:
+            raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
+        for name in ("lease", "heartbeat", "watchdog", "tick"):
+            if getattr(self, name) <= timedelta():
+                raise InvalidSettings(f"{name} must be longer than nothing")
+        if self.heartbeat * 3 > self.lease:
+            raise InvalidSettings("lease must be at least three heartbeats long")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:  # noqa: ANN401
+        """Read the environment; `overrides` that are not None (flags of the command line) win."""
+        found: dict[str, Any] = {}
+        if url := env.get("DATABASE_URL"):
+            found["database_url"] = url
+        for field in fields(cls):
+            if (text := env.get(f"PULSE_{field.name.upper()}")) not in (None, ""):
+                found[field.name] = _read(field.name, str(field.type), str(text))
+        settings = cls(**found)
+        return replace(settings, **{name: value for name, value in overrides.items() if value is not None})
+
+
+def _read(name: str, kind: str, text: str) -> object:
+    try:
+        return READERS.get(kind, str)(text)
+    except (InvalidDuration, ValueError) as error:
+        raise InvalidSettings(f"PULSE_{name.upper()}: {error}") from None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{text!r} is neither yes nor no")
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "bool": _flag,
+    "timedelta": parse_duration,
+    "Path": Path,
+}

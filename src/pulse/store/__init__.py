@@ -1,0 +1,1 @@
+"""The only SQL: one function per statement, rows in, values out."""

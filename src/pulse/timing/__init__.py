@@ -1,0 +1,1 @@
+"""WHEN: durations, back-off and clocks; knows none of the nouns."""

@@ -1,0 +1,50 @@
+"""How long is "1h30m"? Lengths of time as people write them.
+
+Go's notation, as our source documents use it: a sum of numbers with units, `1h30m`, `1.5s`, `250ms`, with `d`
+(24 hours) added. A bare number is seconds. There is no month: its length is a calendar's business.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+UNITS = {
+    "us": timedelta(microseconds=1),
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d))+")
+_SECONDS = re.compile(r"\d+(?:\.\d+)?")
+
+
+class InvalidDuration(ValueError):
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text!r} is not a duration: write something like 30s, 5m, 1h30m, 2d or 250ms")
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read `1h30m` or a bare number of seconds. Never negative."""
+    text = text.strip()
+    if _SECONDS.fullmatch(text):
+        text += "s"
+    if not _WHOLE.fullmatch(text):
+        raise InvalidDuration(text)
+    try:
+        return sum((float(number) * UNITS[unit] for number, unit in _PART.findall(text)), timedelta())
+    except OverflowError:
+        raise InvalidDuration(text) from None
+
+
+def format_duration(length: timedelta) -> str:
+    """The shortest exact text that `parse_duration` reads back."""
+    parts = []
+    for name in ("d", "h", "m", "s", "ms", "us"):
+        count, length = divmod(length, UNITS[name])
+        if count:
+            parts.append(f"{count}{name}")
+    return "".join(parts) or "0s"

@@ -1,0 +1,1 @@
+"""Tests: real Postgres, real processes."""
