@@ -19,7 +19,7 @@ from pulse.timing.duration import InvalidDuration, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
 
 
@@ -49,7 +49,7 @@ class Settings:
         if not SCHEMA_NAME.fullmatch(self.schema):
             raise InvalidSettings(
                 f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit, "
-                "and be at most 63 long"
+                "and be at most 48 long"
             )
         if not 1 <= self.buckets <= MOST_BUCKETS:
             raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")

@@ -1,0 +1,146 @@
+"""Which work does every process do beside its own? Promote, reap, prune and tally, side by side without a leader.
+
+Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
+by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pulse.engine.loops import Loop
+from pulse.store import jobs as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulse.store.jobs import DutyPeek, Woken
+    from pulse.store.pool import Connection, Database
+    from pulse.store.wakeups import Wakeups
+
+BATCH = 1_000
+TALLY_BATCH = 5_000
+AT_ONCE = timedelta()
+PRUNE_EVERY = timedelta(seconds=60)
+TALLY_EVERY = timedelta(seconds=2)
+
+
+class Duties:
+    """The steps of one process."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._settings = database.settings
+        self._buckets = list(range(buckets))
+        self._settling = Settling(self._settings.lease)
+
+    def loops(self) -> list[Loop]:
+        promote = Loop("promote", self.promote)
+        self._wakeups.on_later(promote.wake_within)
+        return [promote, Loop("reap", self.watch), Loop("prune", self.prune), Loop("tally", self.tally)]
+
+    async def promote(self) -> timedelta:
+        """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
+
+        async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
+            sleeps, woken = [self._settings.tick], []
+            for peek in await store.peek_duties(conn, buckets=self._buckets):
+                sleep, topics = await _promote_bucket(conn, peek)
+                sleeps.append(sleep)
+                woken += topics
+            return sleeps, woken
+
+        sleeps, woken = await self._database.run(work)
+        self._wakeups.wake(woken)
+        return min(sleeps)
+
+    async def watch(self) -> timedelta:
+        """Reap, but not while the database may have been away: an outage must not expire everybody at once."""
+        if wait := self._settling.remaining():
+            return min(wait, self._settings.watchdog)
+        try:
+            reaped = await self.reap()
+        except Exception:
+            self._settling.restart()
+            raise
+        self._settling.stepped()
+        return AT_ONCE if reaped >= BATCH else self._settings.watchdog
+
+    async def reap(self) -> int:
+        """Take expired leases away, through the same path as a reported failure; answers with how many."""
+
+        async def work(conn: Connection) -> int:
+            reaped = 0
+            for bucket in await store.expired_buckets(conn, buckets=self._buckets):
+                reaped += len(await store.reap_jobs(conn, bucket=bucket, limit=BATCH))
+            return reaped
+
+        return await self._database.run(work, reserved=True)
+
+    async def prune(self) -> timedelta:
+        """Remove what retention no longer keeps, in bounded batches."""
+
+        async def work(conn: Connection) -> bool:
+            is_full = False
+            for bucket in self._buckets:
+                pruned = await store.prune_jobs(conn, bucket=bucket, keep=self._settings, limit=BATCH)
+                cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
+                is_full |= max(pruned, cleared) == BATCH
+            await store.forget_counts(conn)
+            return is_full
+
+        return AT_ONCE if await self._database.run(work) else PRUNE_EVERY
+
+    async def tally(self) -> timedelta:
+        """Fold the tallies into the counts."""
+
+        async def work(conn: Connection) -> bool:
+            rolled = [
+                await store.roll_tallies(conn, bucket=bucket, limit=TALLY_BATCH)
+                for bucket in await store.tallied_buckets(conn)
+            ]
+            return TALLY_BATCH in rolled
+
+        return AT_ONCE if await self._database.run(work) else TALLY_EVERY
+
+
+async def _promote_bucket(conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[Woken]]:
+    """What is due in one bucket, and how long until the next is."""
+    woken: list[Woken] = []
+    moved = 0
+    if peek.until_late is not None and peek.until_late <= AT_ONCE:
+        moved += len(await store.expire_jobs(conn, bucket=peek.bucket, limit=BATCH))
+    if peek.until_due is not None and peek.until_due <= AT_ONCE:
+        promoted, woken = await store.promote_jobs(conn, bucket=peek.bucket, limit=BATCH)
+        moved += promoted
+    if moved:
+        return AT_ONCE, woken
+    # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
+    ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
+    return min(ahead, default=timedelta.max), woken
+
+
+class Settling:
+    """One lease of unbroken contact with the database must pass before leases are judged.
+
+    After an outage every lease looks expired, though most workers are alive and about to renew theirs.
+    """
+
+    def __init__(self, lease: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease = lease.total_seconds()
+        self._clock = clock
+        self._since = self._last = clock()
+
+    def restart(self) -> None:
+        self._since = self._last = self._clock()
+
+    def stepped(self) -> None:
+        self._last = self._clock()
+
+    def remaining(self) -> timedelta:
+        if self._clock() - self._last > self._lease:  # this process stood still: it was suspended, or starved
+            self.restart()
+        return timedelta(seconds=max(0.0, self._since + self._lease - self._clock()))

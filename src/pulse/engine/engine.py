@@ -1,0 +1,55 @@
+"""How do the parts of the engine come together, and how do they stop?"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pulse.engine.duties import Duties
+from pulse.engine.jobs import Jobs
+from pulse.store.migrate import check
+from pulse.store.pool import Database
+from pulse.store.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pulse.settings import Settings
+
+
+class Engine:
+    """The use cases over one database, and, once started, the duties beside them."""
+
+    def __init__(self, database: Database, *, buckets: int) -> None:
+        self.settings = database.settings
+        self.wakeups = Wakeups(database)
+        self.jobs = Jobs(database, self.wakeups, buckets=buckets)
+        self.duties = Duties(database, self.wakeups, buckets=buckets)
+        self._stop = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin the duties of this process."""
+        self.wakeups.start()
+        self._loops = [
+            asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in self.duties.loops()
+        ]
+
+    async def stop(self) -> None:
+        """Return when every duty has finished the step it was in."""
+        self._stop.set()
+        await asyncio.gather(*self._loops)
+        await self.wakeups.stop()
+
+
+@asynccontextmanager
+async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
+    """Connect, check that this release and the schema go together, and hand out the engine."""
+    state = await check(settings)
+    async with await Database.connect(settings) as database:
+        engine = Engine(database, buckets=state.buckets)
+        try:
+            yield engine
+        finally:
+            await engine.stop()

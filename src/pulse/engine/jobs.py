@@ -1,0 +1,409 @@
+"""What can be done with jobs? Each use case is one sentence to the store, and an answer for every item."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from pulse.engine.lists import list_page
+from pulse.engine.marks import START, Marks
+from pulse.model.errors import (
+    BatchTooLarge,
+    Conflict,
+    IllegalTransition,
+    InvalidOption,
+    JobBusy,
+    JobNotFound,
+    KeyTaken,
+    PulseError,
+)
+from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
+from pulse.model.jobs import (
+    PAGE_LIMIT,
+    TRANSITIONS,
+    Answer,
+    Attempt,
+    Claim,
+    Job,
+    JobEvent,
+    JobFilter,
+    JobStatus,
+    Lease,
+    NewJob,
+    Outcome,
+    Page,
+    Pause,
+    Progress,
+    Report,
+    Submitted,
+    TopicCount,
+)
+from pulse.model.text import PAYLOAD_WARNING, check_name, check_text, check_topic
+from pulse.store import jobs as store
+from pulse.store.jobs import ClaimKey, Placed, Woken
+
+if TYPE_CHECKING:
+    from pulse.store.pool import Connection, Database
+    from pulse.store.wakeups import Wakeups
+
+log = logging.getLogger("pulse.jobs")
+
+BATCH_LIMIT = 10_000  # items of one call
+CLAIM_LIMIT = 500  # jobs of one claim
+SUBMIT_TRIES = 3
+BUSY_TRIES = 8  # about two seconds of coming back to a row that a handler holds
+
+
+T = TypeVar("T")
+Outcomes = dict[UUID, PulseError | None]  # none: it was done
+Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
+
+
+class Jobs:
+    """The use cases of jobs, over one database."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+        self.buckets = buckets
+        self._database = database
+        self._wakeups = wakeups
+        self._settings = database.settings
+        self._mint = Mint()
+        self._marks = Marks()
+        wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
+
+    # --- producers
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """Submit all of them or, on an error, none. A repeated id or held key answers with the first job."""
+        check_size("jobs", jobs)
+        if not jobs:
+            return []
+        for job in jobs:
+            if len(job.payload) > PAYLOAD_WARNING:
+                log.warning(
+                    "payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10
+                )
+        placed = self._place(jobs)
+        answers = await self._database.run_together(lambda conn: _submit(conn, placed))
+        self._announce(jobs)
+        return answers
+
+    def _announce(self, jobs: Sequence[NewJob]) -> None:
+        delays = [job.delay for job in jobs if job.delay] + [
+            job.run_at - datetime.now(UTC) for job in jobs if job.run_at
+        ]
+        if delays:
+            self._wakeups.wake_later(max(min(delays), timedelta()))
+        self._wake(Woken(job.routed_topic, job.priority) for job in jobs if not job.delay and not job.run_at)
+
+    def _place(self, jobs: Sequence[NewJob]) -> list[Placed]:
+        buckets = [bucket_of_topic(job.routed_topic, self.buckets) for job in jobs]
+        minted = self._mint.ids(buckets)
+        placed = [Placed(*each) for each in zip(buckets, minted, jobs, strict=True)]
+        return [_with_own_id(item) if item.job.id else item for item in placed]
+
+    async def cancel(self, job_id: UUID, *, reason: str = "") -> Job:
+        """Cancel one job, waiting or running. A running handler learns of it at its next heartbeat."""
+        return await self._act_on_one(job_id, lambda ids: self.cancel_many(ids, reason=reason))
+
+    async def cancel_many(self, job_ids: Sequence[UUID], *, reason: str = "") -> Outcomes:
+        """For each id: None if it was canceled, else why not."""
+        text = f"canceled: {check_text('reason', reason, 2_000)}" if reason else "canceled"
+
+        async def cancel(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+            return await store.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
+
+        return await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
+
+    async def replay(self, job_id: UUID) -> Job:
+        """Give a dead letter a fresh budget of attempts and send it back to work."""
+        return await self._act_on_one(job_id, self.replay_many)
+
+    async def replay_many(self, job_ids: Sequence[UUID]) -> Outcomes:
+        """For each id: None if it was replayed, else why not."""
+
+        async def replay(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+            moved, woken = await store.replay_jobs(conn, bucket=bucket, ids=ids)
+            self._wake(woken)
+            return moved
+
+        return await self._act_on_many(job_ids, JobEvent.REPLAY, replay)
+
+    async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
+        """Replay the dead letters that match, newest first, `limit` at most; answers with how many."""
+        dead = JobFilter(
+            topic=wanted.topic,
+            task=wanted.task,
+            status=JobStatus.DEAD_LETTERED,
+            tag=wanted.tag,
+            error=wanted.error,
+            submitted_after=wanted.submitted_after,
+            submitted_before=wanted.submitted_before,
+        )
+        replayed, cursor = 0, None
+        while replayed < limit:
+            page = await self.find(dead, after=cursor, limit=min(PAGE_LIMIT, limit - replayed))
+            outcomes = await self.replay_many([job.id for job in page.jobs])
+            replayed += sum(problem is None for problem in outcomes.values())
+            if page.next is None:
+                break
+            cursor = page.next
+        return replayed
+
+    # --- workers
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
+        """Lease up to `slots` jobs of a topic to one worker. Ask for free slots only."""
+        check_name("worker", worker)
+        if not 1 <= slots <= CLAIM_LIMIT:
+            raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
+        return await self.claim_for(topic, [worker] * slots)
+
+    async def claim_for(self, topic: str, seats: Sequence[str]) -> list[Claim]:
+        """Lease jobs to several workers at once: the nth job goes to the worker named in the nth seat."""
+        mark = self._marks.where(topic)
+        claims = await self._claim_from(mark, topic, seats)
+        if len(claims) < len(seats) and mark is not START:
+            mark = self._marks.where(topic, found_too_few=True)
+            if mark is START:
+                claims += await self._claim_from(mark, topic, seats[len(claims) :])
+        return claims
+
+    async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str]) -> list[Claim]:
+        bucket, lease = bucket_of_topic(topic, self.buckets), self._settings.lease
+        started = time.perf_counter()
+        claims = await self._database.run(
+            lambda conn: store.claim_jobs(conn, bucket=bucket, topic=topic, seats=seats, lease=lease, mark=mark)
+        )
+        self._marks.claimed(topic, mark, time.perf_counter() - started, claims)
+        return claims
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+        """Extend the leases, all in one batch; the answer names those that are lost or canceled."""
+        length = self._settings.lease
+
+        async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> set[ClaimKey]:
+            return await store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=length)
+
+        return await self._answer("leases", leases, beat, reserved=True)
+
+    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+        async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> set[ClaimKey]:
+            return await store.progress_jobs(conn, bucket=bucket, progress=items)
+
+        return await self._answer("progress reports", progress, note)
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
+        answers = await self._answer("reports", reports, _report)
+        if delays := [report.delay for report in reports if report.delay is not None]:
+            self._wakeups.wake_later(min(delays))
+        return answers
+
+    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+        """Give back claims that were never started; they are not charged."""
+
+        async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> set[ClaimKey]:
+            moved, woken = await store.release_jobs(conn, bucket=bucket, leases=items)
+            self._wake(woken)
+            return moved
+
+        return await self._answer("leases", leases, release)
+
+    # --- operators
+
+    async def get(self, job_id: UUID) -> Job:
+        found = await self._read([job_id])
+        if job_id not in found:
+            raise JobNotFound(job_id)
+        return found[job_id]
+
+    async def attempts(self, job_id: UUID) -> list[Attempt]:
+        """The failed attempts of a job, oldest first."""
+        bucket = bucket_of_id(job_id)
+        return await self._database.run(lambda conn: store.list_attempts(conn, bucket=bucket, id=job_id))
+
+    async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
+        """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
+        wanted = wanted or JobFilter()
+        return await self._database.run(
+            lambda conn: list_page(conn, wanted, after=after, limit=limit, buckets=self.buckets)
+        )
+
+    async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
+        """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""
+        name = topic if topic == "*" else check_topic(topic)
+        text = check_text("reason", reason, 2_000) if reason else ""
+        return await self._database.run(lambda conn: store.pause_topic(conn, topic=name, reason=text))
+
+    async def resume(self, topic: str = "*") -> bool:
+        """Answers whether it was paused."""
+        was_paused = await self._database.run(lambda conn: store.resume_topic(conn, topic=topic))
+        self._wake([Woken(topic, 100)])
+        return was_paused
+
+    async def pauses(self) -> list[Pause]:
+        return await self._database.run(store.list_pauses)
+
+    async def counts(self) -> list[TopicCount]:
+        """Jobs per topic and state, exact, and as cheap with ten million rows as with ten."""
+        counts = await self._database.run(store.count_jobs)
+        paused = {pause.topic for pause in await self.pauses()}
+        topics = sorted(counts.keys() | paused - {"*"})
+        return [TopicCount(topic, counts.get(topic, {}), bool(paused & {topic, "*"})) for topic in topics]
+
+    # --- shared
+
+    def _wake(self, woken: Iterable[Woken]) -> None:
+        most_urgent: dict[str, int] = {}
+        for topic, priority in woken:
+            most_urgent[topic] = max(priority, most_urgent.get(topic, -100))
+        self._wakeups.wake(Woken(*item) for item in most_urgent.items())
+
+    async def _answer(
+        self,
+        what: str,
+        items: Sequence[Any],
+        move: Callable[[Connection, int, Sequence[Any]], Awaitable[set[ClaimKey]]],
+        *,
+        reserved: bool = False,
+    ) -> list[Answer]:
+        """Move what can be moved; then find out about the rest from the rows as they are now."""
+        check_size(what, items)
+
+        async def work(conn: Connection) -> dict[ClaimKey, Answer]:
+            answers: dict[ClaimKey, Answer] = {}
+            for bucket, group in _group(items, lambda item: bucket_of_id(item.id)):
+                moved = await move(conn, bucket, group)
+                answers.update(dict.fromkeys(moved, Answer.ACCEPTED))
+                if rest := [(item.id, item.lease_id) for item in group if (item.id, item.lease_id) not in moved]:
+                    answers.update(await _explain(conn, bucket, rest))
+            return answers
+
+        answers = await self._database.run(work, reserved=reserved)
+        return [answers[item.id, item.lease_id] for item in items]
+
+    async def _read(self, job_ids: Sequence[UUID]) -> dict[UUID, Job]:
+        async def work(conn: Connection) -> dict[UUID, Job]:
+            found: dict[UUID, Job] = {}
+            for bucket, ids in _group(job_ids, bucket_of_id):
+                found |= await store.get_jobs(conn, bucket=bucket, ids=ids)
+            return found
+
+        return await self._database.run(work)
+
+    async def _act_on_one(self, job_id: UUID, act: Callable[[Sequence[UUID]], Awaitable[Outcomes]]) -> Job:
+        if problem := (await act([job_id]))[job_id]:
+            raise problem
+        return await self.get(job_id)
+
+    async def _act_on_many(self, job_ids: Sequence[UUID], event: JobEvent, act: Act) -> Outcomes:
+        """Act on all that are in a state for it, and come back to rows that a handler holds for a moment."""
+        check_size("ids", job_ids)
+        outcomes: Outcomes = dict.fromkeys(job_ids)
+        left = list(outcomes)
+        for tries in range(BUSY_TRIES):
+            moved = await self._database.run(lambda conn, ids=left: _act(conn, ids, act))  # type: ignore[misc]
+            outcomes |= dict.fromkeys(moved)
+            if not (left := [job_id for job_id in left if job_id not in moved]):
+                break
+            found = await self._read(left)
+            outcomes |= {job_id: _why_not(job_id, found.get(job_id), event) for job_id in left}
+            if not (left := [job_id for job_id in left if isinstance(outcomes[job_id], JobBusy)]):
+                break
+            await asyncio.sleep(0.01 * 2**tries)
+        return outcomes
+
+
+async def _submit(conn: Connection, placed: Sequence[Placed]) -> list[Submitted]:
+    """Insert; for what was there already, find the job that stands for it. A holder may finish in between."""
+    created: set[UUID] = set()
+    stands: dict[UUID, UUID] = {}
+    left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
+    for _ in range(SUBMIT_TRIES):
+        if keyed := [item for item in left if item.job.unique_key]:
+            await store.free_keys(conn, keyed)
+        created |= await store.submit_jobs(conn, left)
+        if not (left := [item for item in left if item.id not in created]):
+            break
+        stands |= await store.find_submitted(conn, left)
+        if not (left := [item for item in left if item.id not in stands]):
+            break
+    else:
+        raise Conflict(f"the holder of unique key {left[0].job.unique_key!r} keeps changing; try again")
+    answers = []
+    for item in placed:
+        answers.append(Submitted(stands.get(item.id, item.id), item.id in created))
+        created.discard(item.id)  # the same id twice in one batch: the first is new, the second is not
+    return answers
+
+
+async def _report(conn: Connection, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+    completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
+    others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
+    moved: set[ClaimKey] = set()
+    if completed:
+        moved |= await store.complete_jobs(conn, bucket=bucket, reports=completed)
+    if others:
+        moved |= await store.fail_jobs(conn, bucket=bucket, reports=others)
+    return moved
+
+
+async def _explain(conn: Connection, bucket: int, rest: Sequence[ClaimKey]) -> dict[ClaimKey, Answer]:
+    """Why a claim was not moved, by what its row says now."""
+    rows = await store.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
+    return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}
+
+
+def _answer_to(claim: ClaimKey, row: tuple[JobStatus, int] | None) -> Answer:
+    if row is None:
+        return Answer.LOST
+    status, newest = row
+    if newest == claim[1]:  # still the newest claim: held by its own handler, or reported before
+        return Answer.BUSY if status is JobStatus.RUNNING else Answer.ALREADY
+    was_canceled = status is JobStatus.CANCELED and newest == claim[1] + 1
+    return Answer.CANCELED if was_canceled else Answer.LOST
+
+
+async def _act(conn: Connection, job_ids: Sequence[UUID], act: Act) -> set[UUID]:
+    moved: set[UUID] = set()
+    for bucket, ids in _group(job_ids, bucket_of_id):
+        moved |= await act(conn, bucket, ids)
+    return moved
+
+
+def _why_not(job_id: UUID, job: Job | None, event: JobEvent) -> PulseError:
+    if job is None:
+        return JobNotFound(job_id)
+    if (job.status, event) not in TRANSITIONS:
+        return IllegalTransition(job_id, job.status, event)
+    if event is JobEvent.REPLAY and job.unique_key:
+        return KeyTaken(job_id)
+    return JobBusy(job_id)
+
+
+def _with_own_id(item: Placed) -> Placed:
+    job_id = item.job.id
+    if not isinstance(job_id, UUID) or bucket_of_id(job_id) != item.bucket:
+        raise InvalidOption(
+            "id", str(job_id), f"it is a uuid whose last twelve bits are {item.bucket}, the bucket of its topic"
+        )
+    return item._replace(id=job_id)
+
+
+def check_size(what: str, items: Sequence[object]) -> None:
+    if len(items) > BATCH_LIMIT:
+        raise BatchTooLarge(what, len(items), BATCH_LIMIT)
+
+
+def _group(items: Sequence[T], bucket_of: Callable[[T], int]) -> list[tuple[int, list[T]]]:
+    groups: dict[int, list[T]] = defaultdict(list)
+    for item in items:
+        groups[bucket_of(item)].append(item)
+    return sorted(groups.items())

@@ -1,0 +1,120 @@
+"""Which index answers which list, and where does the next page begin?
+
+Every state has its natural order: waiting jobs as they will be claimed, scheduled ones by when they fall due, dead
+letters and finished ones most recent first, and all together newest first. Each order is an index, so a page costs
+the same at ten million rows. What the index does not answer is filtered, over a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.errors import InvalidFilter, InvalidOption
+from pulse.model.ids import bucket_of_id, bucket_of_topic
+from pulse.model.jobs import FINISHED, PAGE_LIMIT, Job, JobFilter, JobStatus, Page
+from pulse.store import jobs as store
+
+if TYPE_CHECKING:
+    from pulse.store.pool import Connection
+
+SCAN_LIMIT = 5_000  # rows looked at for one page when a filter has to pick among them
+FIRST_ID, LAST_ID = UUID(int=0), UUID(int=(1 << 128) - 1)
+FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
+LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
+
+
+class Order(NamedTuple):
+    """One list statement: its fixed parameters, and the key it continues from, with where that starts."""
+
+    statement: str
+    fixed: Mapping[str, object]
+    start: dict[str, Any]
+
+    @property
+    def columns(self) -> list[str]:
+        return [name.removeprefix("after_") for name in self.start]
+
+
+def choose_order(wanted: JobFilter, buckets: int) -> Order:
+    """The list whose index fits the filter best."""
+    home = [bucket_of_topic(wanted.topic, buckets)] if wanted.topic else list(range(buckets))
+    one_topic = {"bucket": home[0], "topic": wanted.topic}
+    by_finish = {"after_finished_at": LAST_INSTANT, "after_id": LAST_ID}
+    if wanted.topic and wanted.status in FINISHED:
+        return Order("list_finished", one_topic | {"status": str(wanted.status)}, by_finish)
+    if wanted.topic and wanted.status is JobStatus.PENDING:
+        start = {"after_urgency": -101, "after_ready_at": FIRST_INSTANT, "after_id": FIRST_ID}
+        return Order("list_pending", one_topic, start)
+    match wanted.status:
+        case JobStatus.SCHEDULED | JobStatus.RETRYING:
+            return Order("list_due", {"buckets": home}, {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID})
+        case JobStatus.RUNNING:
+            return Order("list_running", {"buckets": home, "topic": wanted.topic}, {"after_id": FIRST_ID})
+        case JobStatus.DEAD_LETTERED:
+            return Order("list_dead", {"buckets": home}, by_finish)
+    return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})
+
+
+async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int) -> Page:
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
+    order = choose_order(wanted, buckets)
+    scan = limit if wanted == JobFilter() else max(SCAN_LIMIT, limit)
+    key = read_cursor(after, order) if after else order.start
+    rows = await store.list_ids(
+        conn,
+        order.statement,
+        **order.fixed,
+        **key,
+        filter=msgspec.json.encode(wanted).decode(),
+        scan=scan,
+        limit=limit,
+    )
+    matching = [row for row in rows if row["matches"]]
+    jobs = await _read_in_order(conn, [row["id"] for row in matching])
+    if len(matching) == limit:
+        return Page(jobs, write_cursor(matching[-1], order))
+    if not rows or not await _is_more_behind(conn, order, rows[-1], scan):
+        return Page(jobs, None)
+    return Page(jobs, write_cursor(rows[-1], order))
+
+
+async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) -> bool:  # noqa: ANN401
+    """Whether the list goes on behind the row the scan ended on."""
+    key = {f"after_{column}": last[column] for column in order.columns}
+    rows = await store.list_ids(conn, order.statement, **order.fixed, **key, filter="{}", scan=1, limit=1)
+    return bool(rows)
+
+
+async def _read_in_order(conn: Connection, ids: list[UUID]) -> list[Job]:
+    found: dict[UUID, Job] = {}
+    for bucket in {bucket_of_id(job_id) for job_id in ids}:
+        here = [job_id for job_id in ids if bucket_of_id(job_id) == bucket]
+        found |= await store.get_jobs(conn, bucket=bucket, ids=here)
+    return [found[job_id] for job_id in ids if job_id in found]
+
+
+def write_cursor(row: Any, order: Order) -> str:  # noqa: ANN401
+    values = [order.statement, *(row[column] for column in order.columns)]
+    return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
+
+
+def read_cursor(text: str, order: Order) -> dict[str, Any]:
+    """The key in a cursor; refused if it is not one, or is one of another list."""
+    kinds = GenericAlias(tuple, (str, *(type(value) for value in order.start.values())))
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        statement, *key = msgspec.json.decode(raw, type=kinds)
+    except (binascii.Error, ValueError, msgspec.ValidationError):
+        statement, key = "", []
+    if statement != order.statement:
+        raise InvalidFilter("this page marker belongs to another list: use the `next` of a page with the same filter")
+    return dict(zip(order.start, key, strict=True))

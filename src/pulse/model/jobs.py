@@ -1,0 +1,365 @@
+"""What is a job, which states can it be in, and which moves between them are legal?"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.errors import InvalidFilter, InvalidOption, InvalidReport
+from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
+
+MOST_ATTEMPTS = 1_000
+LONGEST = timedelta(days=3653)  # ten years
+MOST_TAGS = 32
+KEY_LIMIT = 500
+PAGE_LIMIT = 500
+
+
+class JobStatus(StrEnum):
+    SCHEDULED = "SCHEDULED"  # its time has not come
+    PENDING = "PENDING"  # ready to be claimed
+    RUNNING = "RUNNING"  # a worker holds a lease on it
+    RETRYING = "RETRYING"  # failed, waiting for its back-off
+    COMPLETED = "COMPLETED"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    CANCELED = "CANCELED"
+
+
+class JobEvent(StrEnum):
+    PROMOTE = "PROMOTE"  # its time has come
+    CLAIM = "CLAIM"
+    HEARTBEAT = "HEARTBEAT"
+    COMPLETE = "COMPLETE"
+    RETRY = "RETRY"  # failed or reaped, with attempts left
+    SNOOZE = "SNOOZE"  # the handler asks to be called later, uncharged
+    RELEASE = "RELEASE"  # claimed, not started, given back uncharged
+    DEAD_LETTER = "DEAD_LETTER"  # failed or reaped for the last time, or discarded
+    EXPIRE = "EXPIRE"  # its deadline passed before it could run
+    CANCEL = "CANCEL"
+    REPLAY = "REPLAY"
+
+
+WAITING = frozenset({JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RETRYING})
+FINISHED = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
+
+# The only legal moves. The store's statements are tested against this table, pair by pair.
+TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
+    (JobStatus.SCHEDULED, JobEvent.PROMOTE): JobStatus.PENDING,
+    (JobStatus.RETRYING, JobEvent.PROMOTE): JobStatus.PENDING,
+    (JobStatus.PENDING, JobEvent.CLAIM): JobStatus.RUNNING,
+    (JobStatus.RUNNING, JobEvent.HEARTBEAT): JobStatus.RUNNING,
+    (JobStatus.RUNNING, JobEvent.COMPLETE): JobStatus.COMPLETED,
+    (JobStatus.RUNNING, JobEvent.RETRY): JobStatus.RETRYING,
+    (JobStatus.RUNNING, JobEvent.SNOOZE): JobStatus.SCHEDULED,
+    (JobStatus.RUNNING, JobEvent.RELEASE): JobStatus.PENDING,
+    (JobStatus.RUNNING, JobEvent.DEAD_LETTER): JobStatus.DEAD_LETTERED,
+    (JobStatus.SCHEDULED, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
+    (JobStatus.PENDING, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
+    (JobStatus.RETRYING, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
+    (JobStatus.SCHEDULED, JobEvent.CANCEL): JobStatus.CANCELED,
+    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.CANCELED,
+    (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELED,
+    (JobStatus.RETRYING, JobEvent.CANCEL): JobStatus.CANCELED,
+    (JobStatus.DEAD_LETTERED, JobEvent.REPLAY): JobStatus.PENDING,
+}
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long to wait after the nth failure. `pulse.backoff` in SQL reads exactly this, as JSON.
+
+    quadratic: base × n² · exponential: base × factor^(n-1) · fixed: base · list: the nth of `delays`, or the last.
+    """
+
+    kind: str = "quadratic"
+    base: float = 1.0  # seconds, as all of these
+    factor: float = 2.0
+    delays: tuple[float, ...] = ()
+    most: float = 86_400.0
+    jitter: float = 0.1  # a share: 0.1 spreads the wait over ±10 %
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("quadratic", "exponential", "fixed", "list"):
+            raise InvalidOption("retry kind", self.kind, "it is quadratic, exponential, fixed or list")
+        if (self.kind == "list") != bool(self.delays):
+            raise InvalidOption("retry delays", self.delays, "kind list needs them and no other kind takes them")
+        if not 0 <= self.jitter <= 1:
+            raise InvalidOption("retry jitter", self.jitter, "it is a share between 0 and 1")
+        longest = LONGEST.total_seconds()
+        for name, seconds in [("base", self.base), ("most", self.most), *(("delay", d) for d in self.delays)]:
+            if not 0 <= seconds <= longest:
+                raise InvalidOption(f"retry {name}", seconds, "it is a number of seconds from 0 to ten years")
+        if not 1 <= self.factor <= 100:
+            raise InvalidOption("retry factor", self.factor, "it is a number from 1 to 100")
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is submitted: checked on construction, so that a bad one never reaches a statement."""
+
+    task: str
+    payload: str = "{}"  # JSON text
+    topic: str = ""  # empty: the task's name
+    id: UUID | None = None  # none: minted on submit
+    priority: int = 0
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    max_attempts: int = 3
+    retry: Retry | None = None
+    timeout: timedelta | None = None
+    deadline: datetime | None = None
+    unique_key: str | None = None
+    unique_window: timedelta | None = None  # none: while the job is unfinished
+    result_ttl: timedelta | None = None  # none: as long as the job is kept
+    tags: tuple[str, ...] = ()
+    trace: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        check_name("task", self.task)
+        check_topic(self.routed_topic)
+        check_json("payload", self.payload)
+        _check_whole("priority", self.priority, -100, 100)
+        _check_whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        if self.delay is not None and self.run_at is not None:
+            raise InvalidOption("delay", str(self.delay), "give either delay or run_at, not both")
+        _check_length("delay", self.delay, timedelta())
+        for name in ("timeout", "unique_window", "result_ttl"):
+            _check_length(name, getattr(self, name), timedelta(milliseconds=1))
+        _check_instant("run_at", self.run_at)
+        _check_instant("deadline", self.deadline)
+        if self.unique_key is not None:
+            check_text("unique_key", self.unique_key, KEY_LIMIT)
+        elif self.unique_window is not None:
+            raise InvalidOption("unique_window", str(self.unique_window), "it needs a unique_key")
+        _check_tags(self.tags)
+        if self.trace is not None:
+            check_json("trace", msgspec.json.encode(self.trace).decode())
+
+    @property
+    def routed_topic(self) -> str:
+        return self.topic or self.task
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    id: UUID
+    created: bool  # false: the first job with this id or key stands, and nothing was changed
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One job leased to one worker: all that a handler needs, and the fence it must report with."""
+
+    id: UUID
+    lease_id: int
+    worker: str
+    topic: str
+    task: str
+    payload: str
+    attempt: int
+    max_attempts: int
+    refunded: int
+    priority: int
+    ready_at: datetime
+    claimed_at: datetime
+    lease_until: datetime
+    timeout: timedelta | None
+    deadline: datetime | None
+    trace: str | None
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt - self.refunded >= self.max_attempts
+
+    @property
+    def order(self) -> tuple[int, datetime, UUID]:
+        """Its place in the topic: most urgent first, then first in first out."""
+        return (-self.priority, self.ready_at, self.id)
+
+
+class Outcome(StrEnum):
+    """How a handler ended, as its worker reports it."""
+
+    COMPLETE = "COMPLETE"
+    FAIL = "FAIL"
+    SNOOZE = "SNOOZE"
+    DISCARD = "DISCARD"
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What a worker shows to prove that a job is still its own."""
+
+    id: UUID
+    lease_id: int
+
+    def __post_init__(self) -> None:
+        check_lease_id(self.id, self.lease_id)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    lease_id: int
+    outcome: Outcome
+    result: str | None = None  # JSON text, with COMPLETE
+    error: str = ""  # with FAIL and DISCARD
+    traceback: str | None = None
+    delay: timedelta | None = None  # required with SNOOZE; overrides the back-off with FAIL
+
+    def __post_init__(self) -> None:
+        check_lease_id(self.id, self.lease_id)
+        if self.result is not None:
+            check_json("result", self.result)
+        if self.outcome is Outcome.SNOOZE and self.delay is None:
+            raise InvalidReport(f"snoozing job {self.id} needs a delay")
+        _check_length("delay", self.delay, timedelta())
+
+    @property
+    def clean_error(self) -> str:
+        return clean_error(self.error or "failed without saying why")
+
+    @property
+    def clean_traceback(self) -> str | None:
+        return clean_error(self.traceback) if self.traceback else None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    lease_id: int
+    value: str  # JSON text
+
+    def __post_init__(self) -> None:
+        check_lease_id(self.id, self.lease_id)
+        check_json("progress", self.value)
+
+
+class Answer(StrEnum):
+    """What became of one item of a heartbeat, report, release or progress batch."""
+
+    ACCEPTED = "ACCEPTED"
+    ALREADY = "ALREADY"  # this very claim was reported before; the first report stands
+    LOST = "LOST"  # another claim came after this one: stop, and discard the result
+    CANCELED = "CANCELED"  # as LOST, because someone canceled the job
+    BUSY = "BUSY"  # the handler's own transaction holds the row: ask again
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A failed attempt, as the log keeps it."""
+
+    lease_id: int
+    attempt: int
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str | None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as it stands, field for field its row."""
+
+    id: UUID
+    status: JobStatus
+    topic: str
+    task: str
+    payload: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    refunded: int
+    lease_id: int
+    submitted_at: datetime
+    ready_at: datetime | None
+    run_at: datetime
+    claimed_at: datetime | None
+    lease_until: datetime | None
+    finished_at: datetime | None
+    locked_by: str | None
+    last_error: str | None
+    result: str | None
+    progress: str | None
+    retry: str | None
+    tags: str | None
+    trace: str | None
+    timeout: timedelta | None
+    deadline: datetime | None
+    result_ttl: timedelta | None
+    unique_key: str | None
+    key_held_until: datetime | None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list. Everything given must hold."""
+
+    topic: str | None = None
+    task: str | None = None
+    status: JobStatus | None = None
+    tag: str | None = None
+    error: str | None = None  # a part of its last error, in any case
+    submitted_after: datetime | None = None
+    submitted_before: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("topic", "task", "tag"):
+            if (name := getattr(self, what)) is not None:
+                check_name(what, name)
+        if self.error is not None:
+            check_text("error", self.error)
+        for name in ("submitted_after", "submitted_before"):
+            instant = getattr(self, name)
+            if instant is not None and instant.tzinfo is None:
+                raise InvalidFilter(f"{name} {instant} has no time zone: add one, for example +00:00")
+
+
+class Page(msgspec.Struct, frozen=True):
+    jobs: list[Job]
+    next: str | None  # hand it back for the following page; none: this was the last
+
+
+class TopicCount(msgspec.Struct, frozen=True):
+    topic: str
+    counts: dict[JobStatus, int]
+    paused: bool
+
+
+class Pause(msgspec.Struct, frozen=True):
+    topic: str  # "*": all of them
+    reason: str
+    paused_at: datetime
+
+
+def check_lease_id(job_id: UUID, lease_id: object) -> None:
+    """The fence is required. Zero is what a forgotten field reads as, so it is never a lease."""
+    if not isinstance(lease_id, int) or isinstance(lease_id, bool) or not 0 < lease_id < 1 << 63:
+        raise InvalidReport(
+            f"lease_id {lease_id!r} for job {job_id} is not one: send the lease_id that came with the claim"
+        )
+
+
+def _check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidOption(option, value, f"it is a whole number from {least} to {most}")
+
+
+def _check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: ANN401
+    if value is None:
+        return
+    if not isinstance(value, timedelta) or not least <= value <= LONGEST:
+        raise InvalidOption(option, str(value), f"it is a length of time from {least} to ten years")
+
+
+def _check_instant(option: str, value: Any) -> None:  # noqa: ANN401
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        raise InvalidOption(option, value, "it is a datetime with a time zone")
+    if value.tzinfo is None:
+        raise InvalidOption(option, value.isoformat(), "it has no time zone; add one, for example +00:00")
+    if value - datetime.now(UTC) > LONGEST:
+        raise InvalidOption(option, value.isoformat(), "it is more than ten years away")
+
+
+def _check_tags(tags: tuple[str, ...]) -> None:
+    if len(tags) > MOST_TAGS:
+        raise InvalidOption("tags", len(tags), f"at most {MOST_TAGS} are kept")
+    for tag in tags:
+        check_name("tag", tag)

@@ -1,0 +1,291 @@
+"""Which statements are there for jobs? One function for each, with its name; rows become values here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import starmap
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.jobs import Attempt, Claim, Job, JobStatus, Lease, NewJob, Pause, Progress, Report
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from pulse.settings import Settings
+    from pulse.store.pool import Connection
+
+ClaimKey = tuple[UUID, int]  # id and lease_id: one claim
+
+
+class Placed(NamedTuple):
+    """A new job with its id and the bucket that id carries."""
+
+    bucket: int
+    id: UUID
+    job: NewJob
+
+
+class Mark(NamedTuple):
+    """A place in a topic's order. Claims start behind it."""
+
+    urgency: int
+    ready_at: datetime
+    id: UUID
+
+
+class Woken(NamedTuple):
+    """Jobs became ready: where, and how urgent the most urgent of them is."""
+
+    topic: str
+    priority: int
+
+
+class DutyPeek(NamedTuple):
+    bucket: int
+    until_due: timedelta | None
+    until_late: timedelta | None
+
+
+async def submit_jobs(conn: Connection, placed: Sequence[Placed]) -> set[UUID]:
+    """The ids that are new. One statement, whatever the number of jobs."""
+    jobs = [item.job for item in placed]
+    rows = await conn.rows(
+        "submit_jobs",
+        buckets=[item.bucket for item in placed],
+        ids=[item.id for item in placed],
+        topics=[job.routed_topic for job in jobs],
+        tasks=[job.task for job in jobs],
+        payloads=[job.payload for job in jobs],
+        priorities=[job.priority for job in jobs],
+        delays=[job.delay for job in jobs],
+        run_ats=[job.run_at for job in jobs],
+        max_attempts=[job.max_attempts for job in jobs],
+        retries=[_json(job.retry) for job in jobs],
+        timeouts=[job.timeout for job in jobs],
+        deadlines=[job.deadline for job in jobs],
+        unique_keys=[job.unique_key for job in jobs],
+        unique_windows=[job.unique_window for job in jobs],
+        result_ttls=[job.result_ttl for job in jobs],
+        tags=[_json(job.tags or None) for job in jobs],
+        traces=[_json(job.trace) for job in jobs],
+    )
+    return {row["id"] for row in rows}
+
+
+async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
+    await conn.rows(
+        "free_keys",
+        buckets=[item.bucket for item in placed],
+        topics=[item.job.routed_topic for item in placed],
+        keys=[item.job.unique_key for item in placed],
+    )
+
+
+async def find_submitted(conn: Connection, placed: Sequence[Placed]) -> dict[UUID, UUID]:
+    """For each wanted id, the job that stands for it. One that is missing has just gone."""
+    rows = await conn.rows(
+        "find_submitted",
+        buckets=[item.bucket for item in placed],
+        ids=[item.id for item in placed],
+        topics=[item.job.routed_topic for item in placed],
+        keys=[item.job.unique_key for item in placed],
+    )
+    return {row["wanted"]: row["id"] for row in rows if row["id"] is not None}
+
+
+async def claim_jobs(
+    conn: Connection, *, bucket: int, topic: str, seats: Sequence[str], lease: timedelta, mark: Mark
+) -> list[Claim]:
+    """Lease up to `len(seats)` jobs, the nth to the worker in the nth seat, in the topic's order."""
+    rows = await conn.rows(
+        "claim_jobs",
+        bucket=bucket,
+        topic=topic,
+        seats=seats,
+        lease=lease,
+        mark_urgency=mark.urgency,
+        mark_ready_at=mark.ready_at,
+        mark_id=mark.id,
+    )
+    return sorted(starmap(Claim, rows), key=_order)
+
+
+def _order(claim: Claim) -> tuple[int, datetime, UUID]:
+    return claim.order
+
+
+async def heartbeat_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease], lease: timedelta) -> set[ClaimKey]:
+    rows = await conn.rows(
+        "heartbeat_jobs",
+        bucket=bucket,
+        ids=[item.id for item in leases],
+        lease_ids=[item.lease_id for item in leases],
+        lease=lease,
+    )
+    return _claim_keys(rows)
+
+
+async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Progress]) -> set[ClaimKey]:
+    rows = await conn.rows(
+        "progress_jobs",
+        bucket=bucket,
+        ids=[item.id for item in progress],
+        lease_ids=[item.lease_id for item in progress],
+        progress=[item.value for item in progress],
+    )
+    return _claim_keys(rows)
+
+
+async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+    rows = await conn.rows(
+        "complete_jobs",
+        bucket=bucket,
+        ids=[report.id for report in reports],
+        lease_ids=[report.lease_id for report in reports],
+        results=[report.result for report in reports],
+    )
+    return _claim_keys(rows)
+
+
+async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+    rows = await conn.rows(
+        "fail_jobs",
+        bucket=bucket,
+        ids=[report.id for report in reports],
+        lease_ids=[report.lease_id for report in reports],
+        outcomes=[report.outcome.value for report in reports],
+        errors=[report.clean_error for report in reports],
+        tracebacks=[report.clean_traceback for report in reports],
+        delays=[report.delay for report in reports],
+    )
+    return _claim_keys(rows)
+
+
+async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]) -> tuple[set[ClaimKey], list[Woken]]:
+    rows = await conn.rows(
+        "release_jobs",
+        bucket=bucket,
+        ids=[item.id for item in leases],
+        lease_ids=[item.lease_id for item in leases],
+    )
+    return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
+
+
+async def read_leases(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, tuple[JobStatus, int]]:
+    rows = await conn.rows("read_leases", bucket=bucket, ids=ids)
+    return {row["id"]: (JobStatus(row["status"]), row["lease_id"]) for row in rows}
+
+
+async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[int]:
+    return [row["bucket"] for row in await conn.rows("expired_buckets", buckets=buckets)]
+
+
+async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
+    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit)
+    return [row["id"] for row in rows]
+
+
+async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[Woken]]:
+    rows = await conn.rows("promote_jobs", bucket=bucket, limit=limit)
+    return sum(row["jobs"] for row in rows), [Woken(row["topic"], row["priority"]) for row in rows]
+
+
+async def expire_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
+    rows = await conn.rows("expire_jobs", bucket=bucket, limit=limit)
+    return [row["id"] for row in rows]
+
+
+async def peek_duties(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:
+    return [DutyPeek(*row) for row in await conn.rows("peek_duties", buckets=buckets)]
+
+
+async def cancel_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID], reason: str) -> set[UUID]:
+    rows = await conn.rows("cancel_jobs", bucket=bucket, ids=ids, reason=reason)
+    return {row["id"] for row in rows}
+
+
+async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
+    rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids)
+    return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
+
+
+async def prune_jobs(conn: Connection, *, bucket: int, keep: Settings, limit: int) -> int:
+    rows = await conn.rows(
+        "prune_jobs",
+        bucket=bucket,
+        keep_completed=keep.keep_completed,
+        keep_canceled=keep.keep_canceled,
+        keep_dead_lettered=keep.keep_dead_lettered,
+        limit=limit,
+    )
+    return int(rows[0][0])
+
+
+async def prune_results(conn: Connection, *, bucket: int, limit: int) -> int:
+    return int((await conn.rows("prune_results", bucket=bucket, limit=limit))[0][0])
+
+
+async def roll_tallies(conn: Connection, *, bucket: int, limit: int) -> int:
+    return int((await conn.rows("roll_tallies", bucket=bucket, limit=limit))[0][0])
+
+
+async def forget_counts(conn: Connection) -> None:
+    await conn.rows("forget_counts")
+
+
+async def tallied_buckets(conn: Connection) -> list[int]:
+    return [row["bucket"] for row in await conn.rows("tallied_buckets")]
+
+
+async def count_jobs(conn: Connection) -> dict[str, dict[JobStatus, int]]:
+    counts: dict[str, dict[JobStatus, int]] = {}
+    for row in await conn.rows("count_jobs"):
+        counts.setdefault(row["topic"], {})[JobStatus(row["status"])] = row["jobs"]
+    return counts
+
+
+async def pause_topic(conn: Connection, *, topic: str, reason: str) -> Pause:
+    return Pause(*(await conn.rows("pause_topic", topic=topic, reason=reason))[0])
+
+
+async def resume_topic(conn: Connection, *, topic: str) -> bool:
+    return bool(await conn.rows("resume_topic", topic=topic))
+
+
+async def list_pauses(conn: Connection) -> list[Pause]:
+    return [Pause(*row) for row in await conn.rows("list_pauses")]
+
+
+async def get_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, Job]:
+    rows = await conn.rows("get_jobs", bucket=bucket, ids=ids)
+    return {row["id"]: _job(row) for row in rows}
+
+
+async def list_attempts(conn: Connection, *, bucket: int, id: UUID) -> list[Attempt]:  # noqa: A002
+    return [Attempt(*row) for row in await conn.rows("list_attempts", bucket=bucket, id=id)]
+
+
+async def read_installation(conn: Connection) -> int:
+    return int((await conn.rows("read_installation"))[0]["buckets"])
+
+
+async def list_ids(conn: Connection, statement: str, **parameters: object) -> list[Record]:
+    """One of the list_… statements: ids that match, and last the row the scan ended on."""
+    return await conn.rows(statement, **parameters)
+
+
+def _claim_keys(rows: Sequence[Record]) -> set[ClaimKey]:
+    return {(row["id"], row["lease_id"]) for row in rows}
+
+
+def _job(row: Record) -> Job:
+    identity, status, *rest = row
+    return Job(identity, JobStatus(status), *rest)
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

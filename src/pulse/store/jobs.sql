@@ -1,0 +1,647 @@
+-- Every statement that touches a job. Each is guarded by the state it moves from, and none waits for a row
+-- that someone else holds: SKIP LOCKED everywhere, so that a handler's own transaction stalls nobody and no
+-- two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
+
+-- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces)
+-- Insert those that are new; one whose id or held key exists already is left out of the answer.
+with submitted as (
+    insert into pulse.jobs (
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
+        unique_key, key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status
+    )
+    select
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
+        unique_key, case when unique_key is not null then coalesce(pulse.now() + unique_window, 'infinity') end,
+        result_ttl, tags, trace, pulse.now(), due.at,
+        case when due.at <= pulse.now() then pulse.now() end,
+        case when due.at <= pulse.now() then 'PENDING' else 'SCHEDULED' end
+    from unnest(
+        :buckets::smallint[], :ids::uuid[], :topics::text[], :tasks::text[], :payloads::jsonb[],
+        :priorities::smallint[], :delays::interval[], :run_ats::timestamptz[], :max_attempts::int[],
+        :retries::jsonb[], :timeouts::interval[], :deadlines::timestamptz[], :unique_keys::text[],
+        :unique_windows::interval[], :result_ttls::interval[], :tags::jsonb[], :traces::jsonb[]
+    ) as new (
+        bucket, id, topic, task, payload, priority, delay, run_at, max_attempts, retry, timeout, deadline,
+        unique_key, unique_window, result_ttl, tags, trace
+    ),
+    lateral (select coalesce(run_at, pulse.now() + coalesce(delay, interval '0')) as at) as due
+    on conflict do nothing
+    returning bucket, id, topic, status
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
+    select bucket, topic, status, count(*), pulse.now() from submitted group by bucket, topic, status
+)
+select id from submitted;
+
+-- name: free_keys(buckets, topics, keys)
+-- Let go of unique keys whose window has passed, before new jobs ask for them.
+with passed as materialized (
+    select jobs.bucket, jobs.id
+    from unnest(:buckets::smallint[], :topics::text[], :keys::text[]) as wanted (bucket, topic, key)
+    join pulse.jobs on jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and jobs.unique_key = wanted.key
+    where jobs.key_held_until <= pulse.now()
+    for no key update of jobs skip locked
+)
+update pulse.jobs set key_held_until = null
+from passed
+where jobs.bucket = passed.bucket and jobs.id = passed.id;
+
+-- name: find_submitted(buckets, ids, topics, keys)
+-- The job that stands for each submitted one: the same id, or else the holder of its key.
+select new.id as wanted, coalesce(same.id, holder.id) as id
+from unnest(:buckets::smallint[], :ids::uuid[], :topics::text[], :keys::text[]) as new (bucket, id, topic, key)
+left join pulse.jobs as same on same.bucket = new.bucket and same.id = new.id
+left join pulse.jobs as holder
+    on holder.bucket = new.bucket and holder.topic = new.topic and holder.unique_key = new.key
+    and holder.key_held_until is not null;
+
+-- name: claim_jobs(bucket, topic, seats, lease, mark_urgency, mark_ready_at, mark_id)
+-- Lease the first waiting jobs of a topic, the nth to the worker in the nth seat. The scan starts behind the
+-- low-water mark. MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs.
+with first as materialized (
+    select id
+    from pulse.jobs
+    where bucket = :bucket and topic = :topic and status = 'PENDING'
+        and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
+        and (deadline is null or deadline > pulse.now())
+        and not exists (select from pulse.pauses where pauses.topic in ('*', :topic))
+    order by -priority, ready_at, id
+    limit cardinality(:seats::text[])
+    for no key update skip locked
+),
+seated as (
+    select id, row_number() over () as seat from first
+),
+claimed as (
+    update pulse.jobs
+    set status = 'RUNNING',
+        attempt = attempt + 1,
+        lease_id = lease_id + 1,
+        locked_by = (:seats::text[])[seated.seat],
+        claimed_at = pulse.now(),
+        lease_until = pulse.now() + :lease::interval
+    from seated
+    where jobs.bucket = :bucket and jobs.id = seated.id
+    returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+        ready_at, claimed_at, lease_until, timeout, deadline, trace
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now() from claimed having count(*) > 0
+)
+select * from claimed;
+
+-- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
+with held as materialized (
+    select jobs.id
+    from unnest(:ids::uuid[], :lease_ids::bigint[]) as beat (id, lease_id)
+    join pulse.jobs on jobs.bucket = :bucket and jobs.id = beat.id
+    where jobs.status = 'RUNNING' and jobs.lease_id = beat.lease_id
+    for no key update of jobs skip locked
+)
+update pulse.jobs
+set lease_until = pulse.now() + :lease::interval
+from held
+where jobs.bucket = :bucket and jobs.id = held.id
+returning jobs.id, jobs.lease_id;
+
+-- name: progress_jobs(bucket, ids, lease_ids, progress)
+with held as materialized (
+    select jobs.id, told.progress
+    from unnest(:ids::uuid[], :lease_ids::bigint[], :progress::jsonb[]) as told (id, lease_id, progress)
+    join pulse.jobs on jobs.bucket = :bucket and jobs.id = told.id
+    where jobs.status = 'RUNNING' and jobs.lease_id = told.lease_id
+    for no key update of jobs skip locked
+)
+update pulse.jobs
+set progress = held.progress
+from held
+where jobs.bucket = :bucket and jobs.id = held.id
+returning jobs.id, jobs.lease_id;
+
+-- name: complete_jobs(bucket, ids, lease_ids, results)
+with held as materialized (
+    select jobs.id, report.result
+    from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
+    join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
+    where jobs.status = 'RUNNING' and jobs.lease_id = report.lease_id
+    for no key update of jobs skip locked
+),
+completed as (
+    update pulse.jobs
+    set status = 'COMPLETED',
+        result = held.result,
+        result_until = pulse.now() + result_ttl,
+        lease_until = null,
+        finished_at = pulse.now(),
+        key_held_until = nullif(key_held_until, 'infinity')
+    from held
+    where jobs.bucket = :bucket and jobs.id = held.id
+    returning jobs.id, topic, lease_id
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now() from completed group by topic
+)
+select id, lease_id from completed;
+
+-- name: fail_jobs(bucket, ids, lease_ids, outcomes, errors, tracebacks, delays)
+-- FAIL, SNOOZE and DISCARD. What follows a failure is decided by pulse.after_failure, here as in reap_jobs.
+with held as materialized (
+    select
+        jobs.id, report.outcome, report.error, report.traceback, next.run_at,
+        case report.outcome
+            when 'SNOOZE' then 'SCHEDULED'
+            when 'DISCARD' then 'DEAD_LETTERED'
+            else pulse.after_failure(jobs.attempt - jobs.refunded, jobs.max_attempts, next.run_at, jobs.deadline)
+        end as status
+    from unnest(
+        :ids::uuid[], :lease_ids::bigint[], :outcomes::text[], :errors::text[], :tracebacks::text[], :delays::interval[]
+    ) as report (id, lease_id, outcome, error, traceback, delay)
+    join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
+    cross join lateral (
+        select pulse.now() + coalesce(
+            report.delay, pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text)
+        ) as run_at
+    ) as next
+    where jobs.status = 'RUNNING' and jobs.lease_id = report.lease_id
+    for no key update of jobs skip locked
+),
+moved as (
+    update pulse.jobs
+    set status = held.status,
+        run_at = case when held.status = 'DEAD_LETTERED' then jobs.run_at else held.run_at end,
+        refunded = refunded + case when held.outcome = 'SNOOZE' then 1 else 0 end,
+        last_error = case when held.outcome = 'SNOOZE' then last_error else held.error end,
+        lease_until = null,
+        finished_at = case when held.status = 'DEAD_LETTERED' then pulse.now() end,
+        key_held_until = case
+            when held.status = 'DEAD_LETTERED' then nullif(key_held_until, 'infinity') else key_held_until
+        end
+    from held
+    where jobs.bucket = :bucket and jobs.id = held.id
+    returning jobs.id, topic, jobs.status, lease_id, attempt, locked_by, claimed_at,
+        held.outcome, held.error, held.traceback
+),
+logged as (
+    insert into pulse.attempts (bucket, job_id, lease_id, attempt, worker, started_at, ended_at, error, traceback)
+    select :bucket, id, lease_id, attempt, locked_by, claimed_at, pulse.now(), error, traceback
+    from moved
+    where outcome <> 'SNOOZE'
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
+)
+select id, lease_id from moved;
+
+-- name: reap_jobs(bucket, limit)
+-- The failure report a worker did not live to make. It takes the claim away, so it raises the fence.
+with expired as materialized (
+    select jobs.id, next.run_at, jobs.lease_id,
+        pulse.after_failure(jobs.attempt - jobs.refunded, jobs.max_attempts, next.run_at, jobs.deadline) as status
+    from pulse.jobs
+    cross join lateral (
+        select pulse.now() + pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text) as run_at
+    ) as next
+    where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < pulse.now()
+    limit :limit
+    for no key update of jobs skip locked
+),
+moved as (
+    update pulse.jobs
+    set status = expired.status,
+        run_at = case when expired.status = 'DEAD_LETTERED' then jobs.run_at else expired.run_at end,
+        lease_id = jobs.lease_id + 1,
+        last_error = 'worker lease expired',
+        lease_until = null,
+        finished_at = case when expired.status = 'DEAD_LETTERED' then pulse.now() end,
+        key_held_until = case
+            when expired.status = 'DEAD_LETTERED' then nullif(key_held_until, 'infinity') else key_held_until
+        end
+    from expired
+    where jobs.bucket = :bucket and jobs.id = expired.id
+    returning jobs.id, topic, jobs.status, attempt, locked_by, claimed_at, last_error, expired.lease_id as claim
+),
+logged as (
+    insert into pulse.attempts (bucket, job_id, lease_id, attempt, worker, started_at, ended_at, error)
+    select :bucket, id, claim, attempt, locked_by, claimed_at, pulse.now(), last_error from moved
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
+)
+select id, topic, status from moved;
+
+-- name: expired_buckets(buckets)
+-- Where the watchdog has anything to do.
+select home.bucket
+from unnest(:buckets::smallint[]) as home (bucket)
+where exists (
+    select from pulse.jobs
+    where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < pulse.now()
+);
+
+-- name: release_jobs(bucket, ids, lease_ids)
+-- Give claims back that were never started: not charged, and out of the releaser's hands for good.
+with held as materialized (
+    select jobs.id
+    from unnest(:ids::uuid[], :lease_ids::bigint[]) as given (id, lease_id)
+    join pulse.jobs on jobs.bucket = :bucket and jobs.id = given.id
+    where jobs.status = 'RUNNING' and jobs.lease_id = given.lease_id
+    for no key update of jobs skip locked
+),
+released as (
+    update pulse.jobs
+    set status = 'PENDING',
+        ready_at = pulse.now(),
+        refunded = refunded + 1,
+        lease_id = lease_id + 1,
+        locked_by = null,
+        lease_until = null
+    from held
+    where jobs.bucket = :bucket and jobs.id = held.id
+    returning jobs.id, topic, priority, lease_id - 1 as lease_id
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', 'PENDING', count(*), pulse.now() from released group by topic
+)
+select id, lease_id, topic, priority from released;
+
+-- name: read_leases(bucket, ids)
+-- What the rows say now, for items that a guarded statement did not move.
+select id, status, lease_id from pulse.jobs where bucket = :bucket and id = any(:ids::uuid[]);
+
+-- name: promote_jobs(bucket, limit)
+with due as materialized (
+    select id, status
+    from pulse.jobs
+    where bucket = :bucket and status in ('SCHEDULED', 'RETRYING') and run_at <= pulse.now()
+    order by run_at, id
+    limit :limit
+    for no key update skip locked
+),
+promoted as (
+    update pulse.jobs
+    set status = 'PENDING', ready_at = pulse.now()
+    from due
+    where jobs.bucket = :bucket and jobs.id = due.id
+    returning jobs.id, topic, priority, due.status as was
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, was, 'PENDING', count(*), pulse.now() from promoted group by topic, was
+)
+select topic, max(priority)::int as priority, count(*)::int as jobs from promoted group by topic;
+
+-- name: expire_jobs(bucket, limit)
+-- Waiting jobs whose deadline passed: no handler may see them any more.
+with late as materialized (
+    select id, status
+    from pulse.jobs
+    where bucket = :bucket and deadline <= pulse.now() and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+    order by deadline
+    limit :limit
+    for no key update skip locked
+),
+moved as (
+    update pulse.jobs
+    set status = 'DEAD_LETTERED',
+        last_error = 'deadline passed before it could run' || coalesce('; before that: ' || last_error, ''),
+        finished_at = pulse.now(),
+        key_held_until = nullif(key_held_until, 'infinity')
+    from late
+    where jobs.bucket = :bucket and jobs.id = late.id
+    returning jobs.id, topic, late.status as was
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, was, 'DEAD_LETTERED', count(*), pulse.now() from moved group by topic, was
+)
+select id from moved;
+
+-- name: peek_duties(buckets)
+-- One read that tells the loops which buckets have anything to do, and when the next job falls due.
+select bucket, due.run_at - pulse.now() as until_due, late.deadline - pulse.now() as until_late
+from unnest(:buckets::smallint[]) as bucket
+left join lateral (
+    select run_at from pulse.jobs
+    where jobs.bucket = bucket.bucket and status in ('SCHEDULED', 'RETRYING')
+    order by run_at limit 1
+) as due on true
+left join lateral (
+    select deadline from pulse.jobs
+    where jobs.bucket = bucket.bucket and deadline is not null and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+    order by deadline limit 1
+) as late on true
+where due.run_at is not null or late.deadline is not null;
+
+-- name: cancel_jobs(bucket, ids, reason)
+with open as materialized (
+    select id, status
+    from pulse.jobs
+    where bucket = :bucket and id = any(:ids::uuid[]) and status in ('SCHEDULED', 'PENDING', 'RETRYING', 'RUNNING')
+    for no key update skip locked
+),
+canceled as (
+    update pulse.jobs
+    set status = 'CANCELED',
+        lease_id = lease_id + 1,
+        last_error = :reason,
+        lease_until = null,
+        finished_at = pulse.now(),
+        key_held_until = nullif(key_held_until, 'infinity')
+    from open
+    where jobs.bucket = :bucket and jobs.id = open.id
+    returning jobs.id, topic, open.status as was
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, was, 'CANCELED', count(*), pulse.now() from canceled group by topic, was
+)
+select id, was from canceled;
+
+-- name: replay_jobs(bucket, ids)
+-- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
+-- the key by now, or two of these share one, the job stays where it is.
+with dead as materialized (
+    select id, topic, unique_key
+    from pulse.jobs
+    where bucket = :bucket and id = any(:ids::uuid[]) and status = 'DEAD_LETTERED'
+        and not exists (
+            select from pulse.jobs as holder
+            where holder.bucket = :bucket and holder.topic = jobs.topic and holder.unique_key = jobs.unique_key
+                and holder.key_held_until is not null and holder.id <> jobs.id
+        )
+    for no key update skip locked
+),
+chosen as (
+    select distinct on (topic, coalesce(unique_key, id::text)) id from dead
+    order by topic, coalesce(unique_key, id::text), id
+),
+replayed as (
+    update pulse.jobs
+    set status = 'PENDING',
+        ready_at = pulse.now(),
+        run_at = pulse.now(),
+        refunded = attempt,
+        lease_id = lease_id + 1,
+        finished_at = null,
+        deadline = case when deadline > pulse.now() then deadline end,
+        key_held_until = case when unique_key is not null then coalesce(key_held_until, 'infinity') end
+    from chosen
+    where jobs.bucket = :bucket and jobs.id = chosen.id
+    returning jobs.id, topic, priority
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'DEAD_LETTERED', 'PENDING', count(*), pulse.now() from replayed group by topic
+)
+select id, topic, priority from replayed;
+
+-- name: prune_jobs(bucket, keep_completed, keep_canceled, keep_dead_lettered, limit)
+-- Remove finished jobs past their retention, oldest first within each topic. The topics come from the counts,
+-- so that one index serves retention and lists alike. A key whose window is still open keeps its job.
+with past as materialized (
+    select old.id
+    from pulse.counts
+    cross join lateral (
+        select id from pulse.jobs
+        where jobs.bucket = :bucket and jobs.topic = counts.topic and jobs.status = counts.status
+            and finished_at < pulse.now() - case counts.status
+                when 'COMPLETED' then :keep_completed::interval
+                when 'CANCELED' then :keep_canceled::interval
+                else :keep_dead_lettered::interval
+            end
+            and (key_held_until is null or key_held_until <= pulse.now())
+        order by finished_at, id
+        limit :limit
+        for no key update skip locked
+    ) as old
+    where counts.bucket = :bucket and counts.status in ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
+    limit :limit
+),
+pruned as (
+    delete from pulse.jobs using past
+    where jobs.bucket = :bucket and jobs.id = past.id
+    returning jobs.id, topic, status
+),
+forgotten as (
+    delete from pulse.attempts using pruned
+    where attempts.bucket = :bucket and attempts.job_id = pruned.id
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, jobs, moved_at)
+    select :bucket, topic, status, count(*), pulse.now() from pruned group by topic, status
+)
+select count(*)::int from pruned;
+
+-- name: prune_results(bucket, limit)
+with past as materialized (
+    select id from pulse.jobs
+    where bucket = :bucket and result_until <= pulse.now()
+    order by result_until
+    limit :limit
+    for no key update skip locked
+),
+cleared as (
+    update pulse.jobs set result = null, result_until = null
+    from past
+    where jobs.bucket = :bucket and jobs.id = past.id
+    returning jobs.id
+)
+select count(*)::int from cleared;
+
+-- name: roll_tallies(bucket, limit)
+-- Fold appended tallies into the counts. Sorted, so that two rollers take the rows in one order.
+with taken as materialized (
+    select ctid as place from pulse.tallies where bucket = :bucket limit :limit for update skip locked
+),
+gone as (
+    delete from pulse.tallies using taken
+    where tallies.ctid = taken.place
+    returning topic, from_status, to_status, jobs
+),
+rolled as (
+    insert into pulse.counts as counts (bucket, topic, status, jobs)
+    select :bucket, topic, status, sum(jobs)
+    from (
+        select topic, to_status as status, jobs from gone where to_status is not null
+        union all
+        select topic, from_status, -jobs from gone where from_status is not null
+    ) as moves
+    group by topic, status
+    order by topic, status
+    on conflict (bucket, topic, status) do update set jobs = counts.jobs + excluded.jobs
+)
+select count(*)::int from gone;
+
+-- name: forget_counts()
+-- Topics that have had no job for a while leave no trace.
+delete from pulse.counts where jobs = 0;
+
+-- name: tallied_buckets()
+select distinct bucket from pulse.tallies;
+
+-- name: count_jobs()
+-- Exact at every instant, and as cheap with ten million rows as with ten.
+select topic, status, sum(jobs)::bigint as jobs
+from (
+    select topic, status, jobs from pulse.counts
+    union all
+    select topic, to_status, jobs from pulse.tallies where to_status is not null
+    union all
+    select topic, from_status, -jobs from pulse.tallies where from_status is not null
+) as moves
+group by topic, status
+having sum(jobs) <> 0
+order by topic, status;
+
+-- name: pause_topic(topic, reason)
+insert into pulse.pauses (topic, reason, paused_at) values (:topic, :reason, pulse.now())
+on conflict (topic) do update set reason = excluded.reason
+returning topic, reason, paused_at;
+
+-- name: resume_topic(topic)
+delete from pulse.pauses where topic = :topic returning topic;
+
+-- name: list_pauses()
+select topic, reason, paused_at from pulse.pauses order by topic;
+
+-- name: get_jobs(bucket, ids)
+select
+    id, status, topic, task, payload, priority, attempt, max_attempts, refunded, lease_id, submitted_at, ready_at,
+    run_at, claimed_at, lease_until, finished_at, locked_by, last_error,
+    case when result_until <= pulse.now() then null else result end as result,
+    progress, retry, tags, trace, timeout, deadline, result_ttl, unique_key, key_held_until
+from pulse.jobs
+where bucket = :bucket and id = any(:ids::uuid[]);
+
+-- name: list_attempts(bucket, id)
+select lease_id, attempt, worker, started_at, ended_at, error, traceback
+from pulse.attempts
+where bucket = :bucket and job_id = :id
+order by lease_id;
+
+-- name: read_installation()
+select buckets from pulse.installation;
+
+-- The lists. Each walks one index from a key, looks at no more than :scan rows, and answers with ids; a page may
+-- come back short, and its last row (the one that was merely passed) tells where the next one begins.
+
+-- name: list_newest(buckets, after_id, filter, scan, limit)
+-- Newest submitted first.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and jobs.id < :after_id
+        order by jobs.id desc
+        limit :scan
+    ) as found
+    order by id desc
+    limit :scan
+)
+(select id, true as matches from scanned where pulse.job_matches(scanned, :filter::jsonb) order by id desc limit :limit)
+union all
+(select id, false from scanned order by id limit 1);
+
+-- name: list_pending(bucket, topic, after_urgency, after_ready_at, after_id, filter, scan, limit)
+-- In the order in which they will be claimed.
+with scanned as materialized (
+    select * from pulse.jobs
+    where bucket = :bucket and topic = :topic and status = 'PENDING'
+        and (-priority, ready_at, id) > (:after_urgency::smallint, :after_ready_at::timestamptz, :after_id::uuid)
+    order by -priority, ready_at, id
+    limit :scan
+)
+(
+    select id, true as matches, -priority as urgency, ready_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by -priority, ready_at, id limit :limit
+)
+union all
+(select id, false, -priority, ready_at from scanned order by -priority desc, ready_at desc, id desc limit 1);
+
+-- name: list_due(buckets, after_run_at, after_id, filter, scan, limit)
+-- SCHEDULED and RETRYING, the next to fall due first.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and status in ('SCHEDULED', 'RETRYING')
+            and (run_at, id) > (:after_run_at::timestamptz, :after_id::uuid)
+        order by run_at, id
+        limit :scan
+    ) as found
+    order by run_at, id
+    limit :scan
+)
+(
+    select id, true as matches, run_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by run_at, id limit :limit
+)
+union all
+(select id, false, run_at from scanned order by run_at desc, id desc limit 1);
+
+-- name: list_running(buckets, topic, after_id, filter, scan, limit)
+-- Oldest first. There are never more of them than slots, so sorting them is cheap.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and status = 'RUNNING' and (:topic::text is null or topic = :topic)
+            and jobs.id > :after_id
+    ) as found
+    order by id
+    limit :scan
+)
+(select id, true as matches from scanned where pulse.job_matches(scanned, :filter::jsonb) order by id limit :limit)
+union all
+(select id, false from scanned order by id desc limit 1);
+
+-- name: list_finished(bucket, topic, status, after_finished_at, after_id, filter, scan, limit)
+-- One topic, most recently finished first.
+with scanned as materialized (
+    select * from pulse.jobs
+    where bucket = :bucket and topic = :topic and status = :status and finished_at is not null
+        and (finished_at, id) < (:after_finished_at::timestamptz, :after_id::uuid)
+    order by finished_at desc, id desc
+    limit :scan
+)
+(
+    select id, true as matches, finished_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by finished_at desc, id desc limit :limit
+)
+union all
+(select id, false, finished_at from scanned order by finished_at, id limit 1);
+
+-- name: list_dead(buckets, after_finished_at, after_id, filter, scan, limit)
+-- Dead letters of all topics, the most recent first.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and status = 'DEAD_LETTERED' and finished_at is not null
+            and (finished_at, id) < (:after_finished_at::timestamptz, :after_id::uuid)
+        order by finished_at desc, id desc
+        limit :scan
+    ) as found
+    order by finished_at desc, id desc
+    limit :scan
+)
+(
+    select id, true as matches, finished_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by finished_at desc, id desc limit :limit
+)
+union all
+(select id, false, finished_at from scanned order by finished_at, id limit 1);

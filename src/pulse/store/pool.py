@@ -1,0 +1,258 @@
+"""How do statements reach Postgres: connections, transactions, and what is done when they break?
+
+Two lanes lead to the database. Everything goes through the shared one; heartbeats and the watchdog have a
+connection of their own, so that a lease never ends because claims were queueing for a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from pulse.model.errors import (
+    DatabaseReadOnly,
+    DatabaseUnreachable,
+    InvalidDatabaseUrl,
+    PulseError,
+    SchemaMismatch,
+    UnsupportedDatabase,
+)
+from pulse.store.statements import Statement, load_statements
+from pulse.timing.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pulse.settings import Settings
+
+    RawConnection = asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]
+
+T = TypeVar("T")
+
+OLDEST_POSTGRES = 14
+CONFLICT_TRIES = 5
+
+# The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
+# looked at, the planner would sort the whole ready set and scan the whole table (15k against 39k jobs a second).
+# jit is off because the cost of a disabled path would set it off.
+PLAN_SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+_SET_LOCAL = "; ".join(f"set local {name} = {value}" for name, value in PLAN_SETTINGS.items())
+
+# Worth the same transaction again, at once: Postgres undid it completely. The unique violation is a replay that
+# met a submit on one key; the second time it sees who holds it.
+CONFLICTS = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+)
+# The link is gone, or this server is not (or no longer) one that takes writes. A statement may have been applied
+# all the same, so only what can be repeated harmlessly is tried again: here, that is everything.
+LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+
+class Connection:
+    """One connection and the statements of our schema, called by name with named parameters."""
+
+    __slots__ = ("_is_pooled", "_raw", "_statements")
+
+    def __init__(self, raw: RawConnection, statements: dict[str, Statement], *, is_pooled: bool) -> None:
+        self._raw = raw
+        self._statements = statements
+        self._is_pooled = is_pooled
+
+    async def rows(self, name: str, **parameters: object) -> list[asyncpg.Record]:
+        statement = self._statements[name]
+        values = [parameters[parameter] for parameter in statement.parameters]
+        if self._is_pooled and not self._raw.is_in_transaction():
+            async with self.transaction():
+                return await self._raw.fetch(statement.sql, *values)
+        return await self._raw.fetch(statement.sql, *values)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        async with self._raw.transaction():
+            if self._is_pooled:  # nothing outlives a transaction there, so the plans are pinned in each
+                await self._raw.execute(_SET_LOCAL)
+            yield
+
+    async def execute(self, sql: str) -> None:
+        """Run text that is not one of the named statements: migrations and tests."""
+        await self._raw.execute(sql)
+
+    async def fetch(self, sql: str, *values: object) -> list[asyncpg.Record]:
+        return await self._raw.fetch(sql, *values)
+
+
+class Database:
+    """The way to one schema of one Postgres."""
+
+    def __init__(self, settings: Settings, shared: asyncpg.Pool[Any], reserved: asyncpg.Pool[Any]) -> None:
+        self.settings = settings
+        self._statements = load_statements(settings.schema)
+        self._shared, self._reserved = shared, reserved
+        self._backoff = Backoff()
+
+    @classmethod
+    async def connect(cls, settings: Settings) -> Database:
+        """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
+        if not settings.database_url:
+            raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
+        shared = make_pool(settings, settings.pool_size)
+        reserved = make_pool(settings, 1)
+        database = cls(settings, shared, reserved)
+        try:
+            await check_server(settings)
+            for pool in (shared, reserved):
+                _ = await pool
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def close(self) -> None:
+        for pool in (self._shared, self._reserved):
+            pool.terminate()
+
+    async def __aenter__(self) -> Database:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]], *, reserved: bool = False) -> T:
+        """Do one piece of work on one connection, each statement its own transaction.
+
+        Conflicts are tried again at once, a lost connection until `patience` runs out. Work may therefore be done
+        twice and must be harmless to repeat: ids are minted before, fences are checked within.
+        """
+        pool = self._reserved if reserved else self._shared
+        give_up_at = asyncio.get_running_loop().time() + self.settings.patience.total_seconds()
+        conflicts = losses = 0
+        while True:
+            try:
+                async with pool.acquire() as raw:
+                    return await work(Connection(raw, self._statements, is_pooled=self.settings.pgbouncer))
+            except CONFLICTS:
+                conflicts += 1
+                if conflicts == CONFLICT_TRIES:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
+            except LOST as error:
+                losses += 1
+                delay = self._backoff.delay(losses).total_seconds()
+                if asyncio.get_running_loop().time() + delay > give_up_at:
+                    raise translate(error) from error
+                await asyncio.sleep(delay)
+            except asyncpg.PostgresError as error:
+                raise translate(error) from error
+
+    async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """As `run`, with everything in one transaction."""
+
+        async def in_transaction(conn: Connection) -> T:
+            async with conn.transaction():
+                return await work(conn)
+
+        return await self.run(in_transaction)
+
+
+def make_pool(settings: Settings, size: int) -> asyncpg.Pool[Any]:
+    return asyncpg.create_pool(
+        **connect_options(settings),
+        min_size=0,
+        max_size=size,
+        max_inactive_connection_lifetime=0,
+        reset=_keep,
+    )
+
+
+async def _keep(_: asyncpg.Connection[Any]) -> None:
+    """We leave nothing in a session, so nothing needs resetting: asyncpg would spend a round trip on it."""
+
+
+def connect_options(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "dsn": settings.database_url,
+        "timeout": 5,
+        "command_timeout": settings.patience.total_seconds(),
+        "server_settings": {"application_name": "pulse"},
+    }
+    if settings.pgbouncer:
+        options["statement_cache_size"] = 0
+    else:
+        options["server_settings"] |= PLAN_SETTINGS
+    if "," in str(settings.database_url).split("?", 1)[0]:
+        options["target_session_attrs"] = "read-write"  # several hosts: the one that takes writes
+    return options
+
+
+async def check_server(settings: Settings) -> None:
+    """Refuse a server on which our promises would not hold, before anything is done there."""
+    try:
+        conn = await asyncpg.connect(**connect_options(settings))
+    except (*LOST, asyncpg.PostgresError, ValueError) as error:
+        raise translate(error) from error
+    try:
+        facts = await conn.fetchrow(
+            "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
+            "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
+        )
+    finally:
+        conn.terminate()
+    assert facts is not None
+    if facts["version"] // 10_000 < OLDEST_POSTGRES:
+        raise UnsupportedDatabase(
+            f"Postgres {facts['version'] // 10_000} is too old: Pulse needs {OLDEST_POSTGRES} or newer"
+        )
+    if facts["is_standby"]:
+        raise DatabaseReadOnly("this Postgres is a standby in recovery: give the address of the primary")
+    if facts["read_only"] == "on":
+        raise DatabaseReadOnly("this database is read-only (default_transaction_read_only): Pulse must write to it")
+    if facts["encoding"] != "UTF8":
+        raise UnsupportedDatabase(
+            f"the database's encoding is {facts['encoding']}: Pulse needs UTF8, so create it with ENCODING 'UTF8'"
+        )
+
+
+def translate(error: BaseException) -> PulseError:
+    """An error of the driver as one of ours, which says what to do about it."""
+    match error:
+        case asyncpg.ReadOnlySQLTransactionError():
+            return DatabaseReadOnly(f"the database takes no writes: {error}")
+        case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
+            return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")
+        case asyncpg.InvalidCatalogNameError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return InvalidDatabaseUrl(f"the database refused the connection: {error}; check PULSE_DATABASE_URL")
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return InvalidDatabaseUrl(f"{error}: this looks like pgbouncer, so set PULSE_PGBOUNCER=1")
+        case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
+            return InvalidDatabaseUrl(f"{error}: this looks like a transaction pooler, so set PULSE_PGBOUNCER=1")
+        case asyncpg.ClientConfigurationError() | ValueError():
+            return InvalidDatabaseUrl(
+                f"the database URL cannot be used: {error}; it reads postgresql://user:password@host:5432/name"
+            )
+        case asyncpg.PostgresConnectionError() | asyncpg.InterfaceError() | OSError() | asyncio.TimeoutError():
+            reason = str(error) or type(error).__name__
+            return DatabaseUnreachable(f"cannot reach the database: {reason}; is it running, is the address right?")
+    return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {error}")

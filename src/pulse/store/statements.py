@@ -1,0 +1,54 @@
+"""How does a named statement in a .sql file become one that Postgres can run?
+
+Each begins with `-- name: claim_jobs(bucket, topic)`. Parameters are written `:topic` and become `$2`; the schema
+is written `pulse.` and becomes the one in the settings. The file stays plain SQL that any editor can read.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+_NAME = re.compile(r"^-- name: (\w+)\((.*)\)$", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<!:):(\w+)")
+_SCHEMA = re.compile(r"\bpulse(?=\.)")
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+class Statement(NamedTuple):
+    name: str
+    parameters: tuple[str, ...]
+    sql: str
+
+
+class UnknownParameter(KeyError):
+    """A statement uses `:name` and does not declare it, or declares what it does not use."""
+
+
+@lru_cache
+def load_statements(schema: str) -> dict[str, Statement]:
+    """Every statement of the store, by name, for one schema."""
+    folder = files("pulse.store")
+    texts = [source.read_text() for source in folder.iterdir() if source.name.endswith(".sql")]
+    return {found.name: found for text in texts for found in parse(text, schema)}
+
+
+def parse(text: str, schema: str) -> list[Statement]:
+    heads = list(_NAME.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    return [_statement(head, text[head.end() : end], schema) for head, end in zip(heads, ends, strict=True)]
+
+
+def _statement(head: re.Match[str], body: str, schema: str) -> Statement:
+    parameters = tuple(name.strip() for name in head[2].split(",") if name.strip())
+    body = _COMMENT.sub("", body)
+    if unequal := set(_PARAMETER.findall(body)) ^ set(parameters):
+        raise UnknownParameter(f"{head[1]}: {', '.join(sorted(unequal))}")
+    sql = _PARAMETER.sub(lambda found: f"${parameters.index(found[1]) + 1}", body)
+    return Statement(head[1], parameters, in_schema(sql.strip().rstrip(";"), schema))
+
+
+def in_schema(sql: str, schema: str) -> str:
+    return _SCHEMA.sub(f'"{schema}"', sql)

@@ -1,0 +1,2 @@
+-- name: send_wakeup(channel, message)
+select pg_notify(:channel, :message);
