@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from pulse.engine.lists import list_page
@@ -60,7 +60,17 @@ SUBMIT_TRIES = 3
 BUSY_TRIES = 8  # about two seconds of coming back to a row that a handler holds
 
 
-T = TypeVar("T")
+class Claimed(Protocol):
+    """Anything that names one claim: a lease, a report, a progress note."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def lease_id(self) -> int: ...
+
+
+T = TypeVar("T", bound=Claimed)
+Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
 Outcomes = dict[UUID, PulseError | None]  # none: it was done
 Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
 
@@ -188,13 +198,13 @@ class Jobs:
         """Extend the leases, all in one batch; the answer names those that are lost or canceled."""
         length = self._settings.lease
 
-        async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> set[ClaimKey]:
+        async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
             return await store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=length)
 
         return await self._answer("leases", leases, beat, reserved=True)
 
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
-        async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> set[ClaimKey]:
+        async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> list[ClaimKey]:
             return await store.progress_jobs(conn, bucket=bucket, progress=items)
 
         return await self._answer("progress reports", progress, note)
@@ -209,7 +219,7 @@ class Jobs:
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
         """Give back claims that were never started; they are not charged."""
 
-        async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> set[ClaimKey]:
+        async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
             moved, woken = await store.release_jobs(conn, bucket=bucket, leases=items)
             self._wake(woken)
             return moved
@@ -266,33 +276,36 @@ class Jobs:
             most_urgent[topic] = max(priority, most_urgent.get(topic, -100))
         self._wakeups.wake(Woken(*item) for item in most_urgent.items())
 
-    async def _answer(
-        self,
-        what: str,
-        items: Sequence[Any],
-        move: Callable[[Connection, int, Sequence[Any]], Awaitable[set[ClaimKey]]],
-        *,
-        reserved: bool = False,
-    ) -> list[Answer]:
+    async def _answer(self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False) -> list[Answer]:
         """Move what can be moved; then find out about the rest from the rows as they are now."""
         check_size(what, items)
 
         async def work(conn: Connection) -> dict[ClaimKey, Answer]:
             answers: dict[ClaimKey, Answer] = {}
-            for bucket, group in _group(items, lambda item: bucket_of_id(item.id)):
+            for bucket, group in self._group(items):
                 moved = await move(conn, bucket, group)
-                answers.update(dict.fromkeys(moved, Answer.ACCEPTED))
-                if rest := [(item.id, item.lease_id) for item in group if (item.id, item.lease_id) not in moved]:
-                    answers.update(await _explain(conn, bucket, rest))
+                if len(moved) < len(group):
+                    answers |= await _explain(conn, bucket, group, set(moved))
             return answers
 
-        answers = await self._database.run(work, reserved=reserved)
-        return [answers[item.id, item.lease_id] for item in items]
+        exceptions = await self._database.run(work, reserved=reserved)
+        if not exceptions:
+            return [Answer.ACCEPTED] * len(items)
+        return [exceptions.get((item.id, item.lease_id), Answer.ACCEPTED) for item in items]
+
+    def _group(self, items: Sequence[T]) -> list[tuple[int, Sequence[T]]]:
+        """The items by bucket; with one bucket, which is nearly always, as they are."""
+        if self.buckets == 1:
+            return [(0, items)] if items else []
+        groups: dict[int, list[T]] = defaultdict(list)
+        for item in items:
+            groups[bucket_of_id(item.id)].append(item)
+        return sorted(groups.items())
 
     async def _read(self, job_ids: Sequence[UUID]) -> dict[UUID, Job]:
         async def work(conn: Connection) -> dict[UUID, Job]:
             found: dict[UUID, Job] = {}
-            for bucket, ids in _group(job_ids, bucket_of_id):
+            for bucket, ids in _ids_by_bucket(job_ids):
                 found |= await store.get_jobs(conn, bucket=bucket, ids=ids)
             return found
 
@@ -344,19 +357,20 @@ async def _submit(conn: Connection, placed: Sequence[Placed]) -> list[Submitted]
     return answers
 
 
-async def _report(conn: Connection, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+async def _report(conn: Connection, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
     completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
-    others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
-    moved: set[ClaimKey] = set()
-    if completed:
-        moved |= await store.complete_jobs(conn, bucket=bucket, reports=completed)
-    if others:
-        moved |= await store.fail_jobs(conn, bucket=bucket, reports=others)
+    moved = await store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
+    if len(completed) < len(reports):
+        others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
+        moved += await store.fail_jobs(conn, bucket=bucket, reports=others)
     return moved
 
 
-async def _explain(conn: Connection, bucket: int, rest: Sequence[ClaimKey]) -> dict[ClaimKey, Answer]:
-    """Why a claim was not moved, by what its row says now."""
+async def _explain(
+    conn: Connection, bucket: int, items: Sequence[Claimed], moved: set[ClaimKey]
+) -> dict[ClaimKey, Answer]:
+    """Why claims were not moved, by what their rows say now."""
+    rest = [claim for item in items if (claim := (item.id, item.lease_id)) not in moved]
     rows = await store.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
     return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}
 
@@ -373,7 +387,7 @@ def _answer_to(claim: ClaimKey, row: tuple[JobStatus, int] | None) -> Answer:
 
 async def _act(conn: Connection, job_ids: Sequence[UUID], act: Act) -> set[UUID]:
     moved: set[UUID] = set()
-    for bucket, ids in _group(job_ids, bucket_of_id):
+    for bucket, ids in _ids_by_bucket(job_ids):
         moved |= await act(conn, bucket, ids)
     return moved
 
@@ -402,8 +416,8 @@ def check_size(what: str, items: Sequence[object]) -> None:
         raise BatchTooLarge(what, len(items), BATCH_LIMIT)
 
 
-def _group(items: Sequence[T], bucket_of: Callable[[T], int]) -> list[tuple[int, list[T]]]:
-    groups: dict[int, list[T]] = defaultdict(list)
-    for item in items:
-        groups[bucket_of(item)].append(item)
+def _ids_by_bucket(ids: Sequence[UUID]) -> list[tuple[int, list[UUID]]]:
+    groups: dict[int, list[UUID]] = defaultdict(list)
+    for job_id in ids:
+        groups[bucket_of_id(job_id)].append(job_id)
     return sorted(groups.items())

@@ -111,14 +111,10 @@ async def claim_jobs(
         mark_ready_at=mark.ready_at,
         mark_id=mark.id,
     )
-    return sorted(starmap(Claim, rows), key=_order)
+    return list(starmap(Claim, rows))
 
 
-def _order(claim: Claim) -> tuple[int, datetime, UUID]:
-    return claim.order
-
-
-async def heartbeat_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease], lease: timedelta) -> set[ClaimKey]:
+async def heartbeat_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease], lease: timedelta) -> list[ClaimKey]:
     rows = await conn.rows(
         "heartbeat_jobs",
         bucket=bucket,
@@ -129,7 +125,7 @@ async def heartbeat_jobs(conn: Connection, *, bucket: int, leases: Sequence[Leas
     return _claim_keys(rows)
 
 
-async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Progress]) -> set[ClaimKey]:
+async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Progress]) -> list[ClaimKey]:
     rows = await conn.rows(
         "progress_jobs",
         bucket=bucket,
@@ -140,7 +136,7 @@ async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Pro
     return _claim_keys(rows)
 
 
-async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
     rows = await conn.rows(
         "complete_jobs",
         bucket=bucket,
@@ -151,7 +147,7 @@ async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Repo
     return _claim_keys(rows)
 
 
-async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> set[ClaimKey]:
+async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
     rows = await conn.rows(
         "fail_jobs",
         bucket=bucket,
@@ -165,7 +161,7 @@ async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report])
     return _claim_keys(rows)
 
 
-async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]) -> tuple[set[ClaimKey], list[Woken]]:
+async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]) -> tuple[list[ClaimKey], list[Woken]]:
     rows = await conn.rows(
         "release_jobs",
         bucket=bucket,
@@ -278,8 +274,8 @@ async def list_ids(conn: Connection, statement: str, **parameters: object) -> li
     return await conn.rows(statement, **parameters)
 
 
-def _claim_keys(rows: Sequence[Record]) -> set[ClaimKey]:
-    return {(row["id"], row["lease_id"]) for row in rows}
+def _claim_keys(rows: Sequence[Record]) -> list[ClaimKey]:
+    return [(row["id"], row["lease_id"]) for row in rows]
 
 
 def _job(row: Record) -> Job:

@@ -1,6 +1,9 @@
 -- Every statement that touches a job. Each is guarded by the state it moves from, and none waits for a row
 -- that someone else holds: SKIP LOCKED everywhere, so that a handler's own transaction stalls nobody and no
 -- two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
+--
+-- Where a worker shows its fence, "running" is said as `lease_until is not null`, which a CHECK makes the same: said
+-- as a status, the planner may walk all running rows instead of looking each one up by its key.
 
 -- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces)
 -- Insert those that are new; one whose id or held key exists already is left out of the answer.
@@ -84,20 +87,23 @@ claimed as (
     from seated
     where jobs.bucket = :bucket and jobs.id = seated.id
     returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-        ready_at, claimed_at, lease_until, timeout, deadline, trace
+        ready_at, claimed_at, lease_until, timeout, deadline, trace, seated.seat
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
     select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now() from claimed having count(*) > 0
 )
-select * from claimed;
+select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority, ready_at, claimed_at,
+    lease_until, timeout, deadline, trace
+from claimed
+order by seat;
 
 -- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
 with held as materialized (
     select jobs.id
     from unnest(:ids::uuid[], :lease_ids::bigint[]) as beat (id, lease_id)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = beat.id
-    where jobs.status = 'RUNNING' and jobs.lease_id = beat.lease_id
+    where jobs.lease_until is not null and jobs.lease_id = beat.lease_id
     for no key update of jobs skip locked
 )
 update pulse.jobs
@@ -111,7 +117,7 @@ with held as materialized (
     select jobs.id, told.progress
     from unnest(:ids::uuid[], :lease_ids::bigint[], :progress::jsonb[]) as told (id, lease_id, progress)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = told.id
-    where jobs.status = 'RUNNING' and jobs.lease_id = told.lease_id
+    where jobs.lease_until is not null and jobs.lease_id = told.lease_id
     for no key update of jobs skip locked
 )
 update pulse.jobs
@@ -125,7 +131,7 @@ with held as materialized (
     select jobs.id, report.result
     from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
-    where jobs.status = 'RUNNING' and jobs.lease_id = report.lease_id
+    where jobs.lease_until is not null and jobs.lease_id = report.lease_id
     for no key update of jobs skip locked
 ),
 completed as (
@@ -165,7 +171,7 @@ with held as materialized (
             report.delay, pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text)
         ) as run_at
     ) as next
-    where jobs.status = 'RUNNING' and jobs.lease_id = report.lease_id
+    where jobs.lease_until is not null and jobs.lease_id = report.lease_id
     for no key update of jobs skip locked
 ),
 moved as (
@@ -249,7 +255,7 @@ with held as materialized (
     select jobs.id
     from unnest(:ids::uuid[], :lease_ids::bigint[]) as given (id, lease_id)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = given.id
-    where jobs.status = 'RUNNING' and jobs.lease_id = given.lease_id
+    where jobs.lease_until is not null and jobs.lease_id = given.lease_id
     for no key update of jobs skip locked
 ),
 released as (
@@ -366,16 +372,20 @@ select id, was from canceled;
 -- name: replay_jobs(bucket, ids)
 -- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
 -- the key by now, or two of these share one, the job stays where it is.
-with dead as materialized (
-    select id, topic, unique_key
+with named as materialized (
+    select id, topic, status, unique_key
     from pulse.jobs
-    where bucket = :bucket and id = any(:ids::uuid[]) and status = 'DEAD_LETTERED'
-        and not exists (
-            select from pulse.jobs as holder
-            where holder.bucket = :bucket and holder.topic = jobs.topic and holder.unique_key = jobs.unique_key
-                and holder.key_held_until is not null and holder.id <> jobs.id
-        )
+    where bucket = :bucket and id = any(:ids::uuid[])
     for no key update skip locked
+),
+dead as (
+    select id, topic, unique_key
+    from named
+    where status = 'DEAD_LETTERED' and not exists (
+        select from pulse.jobs as holder
+        where holder.bucket = :bucket and holder.topic = named.topic and holder.unique_key = named.unique_key
+            and holder.key_held_until is not null and holder.id <> named.id
+    )
 ),
 chosen as (
     select distinct on (topic, coalesce(unique_key, id::text)) id from dead
