@@ -23,6 +23,7 @@ LEAN = {found.name: found for found in parse((Path(__file__).parent / "lean_drai
 BATCH = 100
 PAYLOAD = '{"order_id": "6f1f6b0e-8f4b-4c40-9df4-0d2c54b34c5a", "to": "someone@example.com", "retries": 3}'
 
+
 class Drain(NamedTuple):
     jobs: int
     seconds: float
@@ -101,7 +102,7 @@ async def consume_lean(conn: Any) -> int:  # noqa: ANN401
 
 async def fill(admin: Any, settings: Settings, jobs: int) -> None:  # noqa: ANN401
     """The same fresh backlog for both, settled on disk, so that neither pays for the other's rows."""
-    await admin.execute('truncate pulse.jobs, pulse.tallies, pulse.counts, pulse.attempts')
+    await admin.execute("truncate pulse.jobs, pulse.tallies, pulse.counts, pulse.attempts")
     async with await Database.connect(settings) as database:
         producer = Engine(database, buckets=1).jobs
         for start in range(0, jobs, 5_000):

@@ -1,0 +1,187 @@
+"""A stale lease_id changes nothing: in every statement a worker can cause, after every way to lose a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from pulse.engine.engine import Engine
+from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress
+from tests.clock import FrozenClock
+from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
+
+LEASE = timedelta(seconds=30)
+
+
+# --- every statement a worker can cause
+
+
+async def _heartbeat(engine: Engine, claim: Claim) -> list[Answer]:
+    return await engine.jobs.heartbeat([lease_of(claim)])
+
+
+async def _progress(engine: Engine, claim: Claim) -> list[Answer]:
+    return await engine.jobs.progress([Progress(id=claim.id, lease_id=claim.lease_id, value="0.5")])
+
+
+async def _release(engine: Engine, claim: Claim) -> list[Answer]:
+    return await engine.jobs.release([lease_of(claim)])
+
+
+def _report(outcome: Outcome) -> Callable[[Engine, Claim], Awaitable[list[Answer]]]:
+    async def report(engine: Engine, claim: Claim) -> list[Answer]:
+        return await engine.jobs.report([a_report(claim, outcome)])
+
+    return report
+
+
+STATEMENTS = {
+    "heartbeat": _heartbeat,
+    "progress": _progress,
+    "release": _release,
+    "complete": _report(Outcome.COMPLETE),
+    "fail": _report(Outcome.FAIL),
+    "snooze": _report(Outcome.SNOOZE),
+    "discard": _report(Outcome.DISCARD),
+}
+
+
+# --- every way to lose a claim, and who has the job afterwards
+
+
+async def _reaped_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await clock.advance(LEASE + timedelta(seconds=1))
+    assert await engine.duties.reap() == 1
+    await clock.advance(timedelta(hours=1))
+    await engine.duties.promote()
+    await claim_one(engine, worker=claim.worker)  # the same worker: locked_by alone would not tell them apart
+
+
+async def _reaped(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await clock.advance(LEASE + timedelta(seconds=1))
+    assert await engine.duties.reap() == 1
+
+
+async def _released_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    """A refund: where the attempt is given back, a fence made of the attempt would match again."""
+    assert await engine.jobs.release([lease_of(claim)]) == [Answer.ACCEPTED]
+    await claim_one(engine, worker=claim.worker)
+
+
+async def _snoozed_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await engine.jobs.report([a_report(claim, Outcome.SNOOZE)])
+    await clock.advance(2 * MINUTE)
+    await engine.duties.promote()
+    await claim_one(engine, worker=claim.worker)
+
+
+async def _replayed(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await engine.jobs.report([a_report(claim, Outcome.DISCARD)])
+    await engine.jobs.replay(claim.id)
+
+
+async def _replayed_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await _replayed(engine, clock, claim)
+    await claim_one(engine, worker=claim.worker)
+
+
+async def _canceled(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+    await engine.jobs.cancel(claim.id)
+
+
+LOSSES = {
+    "reaped": _reaped,
+    "reaped and claimed again": _reaped_and_claimed_again,
+    "released and claimed again": _released_and_claimed_again,
+    "snoozed and claimed again": _snoozed_and_claimed_again,
+    "replayed": _replayed,
+    "replayed and claimed again": _replayed_and_claimed_again,
+    "canceled": _canceled,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("statement", STATEMENTS)
+async def test_a_stale_lease_changes_nothing(engine: Engine, clock: FrozenClock, statement: str, loss: str) -> None:
+    await submit_one(engine)
+    claim = await claim_one(engine)
+    await LOSSES[loss](engine, clock, claim)
+    before = await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id), await engine.jobs.counts()
+
+    answers = await STATEMENTS[statement](engine, claim)
+
+    assert answers == [Answer.CANCELED if loss == "canceled" else Answer.LOST]
+    after = await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id), await engine.jobs.counts()
+    assert after == before
+
+
+@pytest.mark.parametrize("statement", ["complete", "fail", "snooze", "discard"])
+@pytest.mark.parametrize("repeated", ["complete", "fail", "snooze", "discard"])
+async def test_a_report_repeated_is_answered_and_changes_nothing(
+    engine: Engine, clock: FrozenClock, statement: str, repeated: str
+) -> None:
+    await submit_one(engine)
+    claim = await claim_one(engine)
+    assert await STATEMENTS[statement](engine, claim) == [Answer.ACCEPTED]
+    before = await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id)
+
+    assert await STATEMENTS[repeated](engine, claim) == [Answer.ALREADY]
+
+    assert (await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id)) == before
+
+
+async def test_the_fence_grows_with_each_claim_and_each_loss(engine: Engine, clock: FrozenClock) -> None:
+    job_id = await submit_one(engine, max_attempts=10)
+    seen = [0]
+    for loss in (_reaped_and_claimed_again, _released_and_claimed_again, _replayed_and_claimed_again):
+        job = await engine.jobs.get(job_id)
+        claim = await claim_one(engine) if job.status is JobStatus.PENDING else None
+        lease_id = claim.lease_id if claim else job.lease_id
+        current = Claim(job_id, lease_id, "w1", "mail", "mail", "", 1, 1, 0, 0, *[clock.instant] * 3, None, None, None)
+        await loss(engine, clock, current)
+        seen.append((await engine.jobs.get(job_id)).lease_id)
+
+    assert seen == sorted(set(seen)), "never lowered, never the same twice"
+
+
+async def test_one_batch_tells_live_leases_from_lost_ones(engine: Engine, clock: FrozenClock) -> None:
+    await engine.jobs.submit([a_new_job() for _ in range(3)])
+    first, second, third = await engine.jobs.claim("mail", worker="w1", slots=3)
+    await engine.jobs.cancel(second.id)
+    await engine.jobs.report([a_report(third)])
+
+    answers = await engine.jobs.heartbeat([lease_of(claim) for claim in (first, second, third)])
+
+    assert answers == [Answer.ACCEPTED, Answer.CANCELED, Answer.ALREADY]
+
+
+async def test_two_claims_of_one_job_in_one_batch_are_told_apart(engine: Engine) -> None:
+    await submit_one(engine)
+    old = await claim_one(engine)
+    await engine.jobs.release([lease_of(old)])
+    new = await claim_one(engine)
+
+    answers = await engine.jobs.report([a_report(old), a_report(new)])
+
+    assert answers == [Answer.LOST, Answer.ACCEPTED]
+
+
+async def test_the_same_report_twice_in_one_batch_is_one_report(engine: Engine) -> None:
+    await submit_one(engine)
+    claim = await claim_one(engine)
+
+    answers = await engine.jobs.report([a_report(claim, Outcome.FAIL)] * 2)
+
+    assert answers == [Answer.ACCEPTED, Answer.ACCEPTED]
+    assert len(await engine.jobs.attempts(claim.id)) == 1
+
+
+async def test_a_report_for_a_job_that_never_was_is_lost(engine: Engine) -> None:
+    await submit_one(engine)
+    claim = await claim_one(engine)
+    unknown = Lease(UUID(int=claim.id.int ^ (1 << 64)), 1)
+
+    assert await engine.jobs.heartbeat([unknown]) == [Answer.LOST]

@@ -1,0 +1,104 @@
+"""Texts: what is refused, what is mended, and that what passes can be stored."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.model.errors import InvalidInput, InvalidName, InvalidPayload
+from pulse.model.text import ERROR_LIMIT, check_json, check_name, check_topic, clean_error, encode_json
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x7f", "\x85", "\ud800", 5, None])
+def test_a_bad_name_is_refused(name: object) -> None:
+    with pytest.raises(InvalidName, match="topic"):
+        check_topic(name)
+
+
+@pytest.mark.parametrize("name", ["x", "x" * 200, "größe", "漢字 🎉", "a/b.c-d:e"])
+def test_a_good_name_passes(name: str) -> None:
+    assert check_name("task", name) == name
+
+
+def test_the_star_is_no_topic() -> None:
+    with pytest.raises(InvalidName, match="all topics"):
+        check_topic("*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "nul",
+        "{'a': 1}",
+        '{"a": NaN}',
+        '"\\u0000"',
+        '"\x00"',
+        '"\ud800"',
+        '"\\ud800"',
+        '["\\udfff x"]',
+        '{"a\\u0000": 1}',
+    ],
+)
+def test_what_is_not_json_for_postgres_is_refused(text: str) -> None:
+    with pytest.raises(InvalidPayload, match="payload"):
+        check_json("payload", text)
+
+
+@pytest.mark.parametrize("text", ["1", "null", '"\\\\u0000"', '"\\ud83c\\udf89"', '"🎉"', '{"a": [1, 2.5, true]}'])
+def test_what_postgres_takes_passes(text: str) -> None:
+    assert check_json("payload", text) == text
+
+
+def test_the_limit_is_a_mebibyte_of_utf_8() -> None:
+    assert check_json("payload", '"' + "x" * ((1 << 20) - 2) + '"')
+    for text in ('"' + "x" * ((1 << 20) - 1) + '"', '"' + "漢" * 350_000 + '"'):
+        with pytest.raises(InvalidPayload, match="1 MiB"):
+            check_json("payload", text)
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2, object()}, float("nan").__class__, "\ud800"])
+def test_a_value_that_has_no_json_is_refused(value: object) -> None:
+    with pytest.raises(InvalidInput):
+        encode_json("payload", value)
+
+
+def test_a_value_nested_without_end_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+
+    with pytest.raises(InvalidPayload, match="cannot be written"):
+        encode_json("payload", endless)
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=[]), max_size=50))
+def test_what_json_says_is_storable_is_what_python_can_encode(text: str) -> None:
+    """The check agrees with the thing itself: no NUL, and encodable as UTF-8."""
+    try:
+        check_json("payload", json.dumps(text))
+        passed = True
+    except InvalidPayload:
+        passed = False
+
+    storable = "\x00" not in text and not any("\ud800" <= c <= "\udfff" for c in json.loads(json.dumps(text)))
+    assert passed == storable
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=[])))
+def test_an_error_text_is_always_storable(text: str) -> None:
+    cleaned = clean_error(text)
+
+    assert "\x00" not in cleaned
+    cleaned.encode()
+
+
+def test_a_long_error_keeps_both_its_ends() -> None:
+    cleaned = clean_error("start" + "x" * 100_000 + "end")
+
+    assert cleaned.startswith("start")
+    assert cleaned.endswith("end")
+    assert len(cleaned) < ERROR_LIMIT + 100
