@@ -57,7 +57,9 @@ async def _answer(conn: Connection, scene: Scene, moved: object) -> object:
 
 
 async def claim(conn: Connection, scene: Scene) -> object:
-    claims = await store.claim_jobs(conn, bucket=scene.bucket, topic="mail", seats=["w9"], lease=LEASE, mark=START)
+    claims = await store.claim_jobs(
+        conn, bucket=scene.bucket, topic="mail", seats=["w9"], limit=1, lease=LEASE, mark=START
+    )
     return "claimed" if claims else SKIPPED
 
 

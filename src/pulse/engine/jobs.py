@@ -170,26 +170,30 @@ class Jobs:
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
         """Lease up to `slots` jobs of a topic to one worker. Ask for free slots only."""
-        check_name("worker", worker)
+        return await self.claim_for(topic, [check_name("worker", worker)], slots=slots)
+
+    async def claim_for(self, topic: str, seats: Sequence[str], *, slots: int) -> list[Claim]:
+        """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several."""
         if not 1 <= slots <= CLAIM_LIMIT:
             raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
-        return await self.claim_for(topic, [worker] * slots)
-
-    async def claim_for(self, topic: str, seats: Sequence[str]) -> list[Claim]:
-        """Lease jobs to several workers at once: the nth job goes to the worker named in the nth seat."""
         mark = self._marks.where(topic)
-        claims = await self._claim_from(mark, topic, seats)
-        if len(claims) < len(seats) and mark is not START:
+        claims = await self._claim_from(mark, topic, seats, slots)
+        if len(claims) < slots and mark is not START:
             mark = self._marks.where(topic, found_too_few=True)
             if mark is START:
-                claims += await self._claim_from(mark, topic, seats[len(claims) :])
+                dealt = len(claims) % len(seats)
+                rest = [*seats[dealt:], *seats[:dealt]]
+                claims += await self._claim_from(mark, topic, rest, slots - len(claims))
+                claims.sort(key=lambda claim: claim.order)
         return claims
 
-    async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str]) -> list[Claim]:
+    async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str], slots: int) -> list[Claim]:
         bucket, lease = bucket_of_topic(topic, self.buckets), self._settings.lease
         started = time.perf_counter()
         claims = await self._database.run(
-            lambda conn: store.claim_jobs(conn, bucket=bucket, topic=topic, seats=seats, lease=lease, mark=mark)
+            lambda conn: store.claim_jobs(
+                conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=lease, mark=mark
+            )
         )
         self._marks.claimed(topic, mark, time.perf_counter() - started, claims)
         return claims

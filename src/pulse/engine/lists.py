@@ -57,7 +57,7 @@ def choose_order(wanted: JobFilter, buckets: int) -> Order:
         case JobStatus.SCHEDULED | JobStatus.RETRYING:
             return Order("list_due", {"buckets": home}, {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID})
         case JobStatus.RUNNING:
-            return Order("list_running", {"buckets": home, "topic": wanted.topic}, {"after_id": FIRST_ID})
+            return Order("list_running", {"buckets": home}, {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID})
         case JobStatus.DEAD_LETTERED:
             return Order("list_dead", {"buckets": home}, by_finish)
     return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})

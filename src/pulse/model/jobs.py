@@ -17,6 +17,7 @@ LONGEST = timedelta(days=3653)  # ten years
 MOST_TAGS = 32
 KEY_LIMIT = 500
 PAGE_LIMIT = 500
+_LARGEST = (1 << 63) - 1
 
 
 class JobStatus(StrEnum):
@@ -209,9 +210,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         check_lease_id(self.id, self.lease_id)
         if self.result is not None:
             check_json("result", self.result)
-        if self.outcome is Outcome.SNOOZE and self.delay is None:
+        if self.delay is not None:
+            _check_length("delay", self.delay, timedelta())
+        elif self.outcome is Outcome.SNOOZE:
             raise InvalidReport(f"snoozing job {self.id} needs a delay")
-        _check_length("delay", self.delay, timedelta())
 
     @property
     def clean_error(self) -> str:
@@ -329,7 +331,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 def check_lease_id(job_id: UUID, lease_id: object) -> None:
     """The fence is required. Zero is what a forgotten field reads as, so it is never a lease."""
-    if not isinstance(lease_id, int) or isinstance(lease_id, bool) or not 0 < lease_id < 1 << 63:
+    if type(lease_id) is not int or not 0 < lease_id <= _LARGEST:
         raise InvalidReport(
             f"lease_id {lease_id!r} for job {job_id} is not one: send the lease_id that came with the claim"
         )

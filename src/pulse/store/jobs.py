@@ -98,14 +98,15 @@ async def find_submitted(conn: Connection, placed: Sequence[Placed]) -> dict[UUI
 
 
 async def claim_jobs(
-    conn: Connection, *, bucket: int, topic: str, seats: Sequence[str], lease: timedelta, mark: Mark
+    conn: Connection, *, bucket: int, topic: str, seats: Sequence[str], limit: int, lease: timedelta, mark: Mark
 ) -> list[Claim]:
-    """Lease up to `len(seats)` jobs, the nth to the worker in the nth seat, in the topic's order."""
+    """Lease up to `limit` jobs in the topic's order, dealt to the workers in the seats, round and round."""
     rows = await conn.rows(
         "claim_jobs",
         bucket=bucket,
         topic=topic,
         seats=seats,
+        limit=limit,
         lease=lease,
         mark_urgency=mark.urgency,
         mark_ready_at=mark.ready_at,

@@ -59,33 +59,34 @@ left join pulse.jobs as holder
     on holder.bucket = new.bucket and holder.topic = new.topic and holder.unique_key = new.key
     and holder.key_held_until is not null;
 
--- name: claim_jobs(bucket, topic, seats, lease, mark_urgency, mark_ready_at, mark_id)
--- Lease the first waiting jobs of a topic, the nth to the worker in the nth seat. The scan starts behind the
--- low-water mark. MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs.
+-- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
+-- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
+-- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
+-- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key.
 with first as materialized (
-    select id
+    select ctid as place
     from pulse.jobs
     where bucket = :bucket and topic = :topic and status = 'PENDING'
         and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
         and (deadline is null or deadline > pulse.now())
         and not exists (select from pulse.pauses where pauses.topic in ('*', :topic))
     order by -priority, ready_at, id
-    limit cardinality(:seats::text[])
+    limit :limit
     for no key update skip locked
 ),
 seated as (
-    select id, row_number() over () as seat from first
+    select place, row_number() over () - 1 as seat from first
 ),
 claimed as (
     update pulse.jobs
     set status = 'RUNNING',
         attempt = attempt + 1,
         lease_id = lease_id + 1,
-        locked_by = (:seats::text[])[seated.seat],
+        locked_by = (:seats::text[])[1 + seated.seat % cardinality(:seats::text[])],
         claimed_at = pulse.now(),
         lease_until = pulse.now() + :lease::interval
     from seated
-    where jobs.bucket = :bucket and jobs.id = seated.id
+    where jobs.bucket = :bucket and jobs.ctid = seated.place
     returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
         ready_at, claimed_at, lease_until, timeout, deadline, trace, seated.seat
 ),
@@ -100,7 +101,7 @@ order by seat;
 
 -- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
 with held as materialized (
-    select jobs.id
+    select jobs.ctid as place
     from unnest(:ids::uuid[], :lease_ids::bigint[]) as beat (id, lease_id)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = beat.id
     where jobs.lease_until is not null and jobs.lease_id = beat.lease_id
@@ -109,7 +110,7 @@ with held as materialized (
 update pulse.jobs
 set lease_until = pulse.now() + :lease::interval
 from held
-where jobs.bucket = :bucket and jobs.id = held.id
+where jobs.bucket = :bucket and jobs.ctid = held.place
 returning jobs.id, jobs.lease_id;
 
 -- name: progress_jobs(bucket, ids, lease_ids, progress)
@@ -128,7 +129,7 @@ returning jobs.id, jobs.lease_id;
 
 -- name: complete_jobs(bucket, ids, lease_ids, results)
 with held as materialized (
-    select jobs.id, report.result
+    select jobs.ctid as place, report.result
     from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
     where jobs.lease_until is not null and jobs.lease_id = report.lease_id
@@ -143,7 +144,7 @@ completed as (
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
     from held
-    where jobs.bucket = :bucket and jobs.id = held.id
+    where jobs.bucket = :bucket and jobs.ctid = held.place
     returning jobs.id, topic, lease_id
 ),
 tallied as (
@@ -599,22 +600,26 @@ with scanned as materialized (
 union all
 (select id, false, run_at from scanned order by run_at desc, id desc limit 1);
 
--- name: list_running(buckets, topic, after_id, filter, scan, limit)
--- Oldest first. There are never more of them than slots, so sorting them is cheap.
+-- name: list_running(buckets, after_claimed_at, after_id, filter, scan, limit)
+-- The longest running first. There are never more of them than slots, so sorting them is cheap.
 with scanned as materialized (
     select found.*
     from unnest(:buckets::smallint[]) as home (bucket)
     cross join lateral (
         select * from pulse.jobs
-        where jobs.bucket = home.bucket and status = 'RUNNING' and (:topic::text is null or topic = :topic)
-            and jobs.id > :after_id
+        where jobs.bucket = home.bucket and status = 'RUNNING'
+            and (claimed_at, id) > (:after_claimed_at::timestamptz, :after_id::uuid)
     ) as found
-    order by id
+    order by claimed_at, id
     limit :scan
 )
-(select id, true as matches from scanned where pulse.job_matches(scanned, :filter::jsonb) order by id limit :limit)
+(
+    select id, true as matches, claimed_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by claimed_at, id limit :limit
+)
 union all
-(select id, false from scanned order by id desc limit 1);
+(select id, false, claimed_at from scanned order by claimed_at desc, id desc limit 1);
 
 -- name: list_finished(bucket, topic, status, after_finished_at, after_id, filter, scan, limit)
 -- One topic, most recently finished first.
