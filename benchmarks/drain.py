@@ -82,7 +82,7 @@ async def drain_lean(admin: Any, settings: Settings, jobs: int, connections: int
     await fill(admin, settings, jobs)
     await admin.execute(LEAN["create_schema"].sql)
     await admin.execute(LEAN["fill"].sql, "bench", jobs)
-    await admin.execute("analyze lean.jobs")
+    await settle(admin, "lean.jobs")
     before = await transactions(admin)
     conns = [await asyncpg.connect(**connect_options(settings)) for _ in range(connections)]
     done, seconds = await timed([consume_lean(conn) for conn in conns])
@@ -101,13 +101,18 @@ async def consume_lean(conn: Any) -> int:  # noqa: ANN401
 
 
 async def fill(admin: Any, settings: Settings, jobs: int) -> None:  # noqa: ANN401
-    """The same fresh backlog for both, settled on disk, so that neither pays for the other's rows."""
+    """The same fresh backlog for both."""
     await admin.execute("truncate pulse.jobs, pulse.tallies, pulse.counts, pulse.attempts")
     async with await Database.connect(settings) as database:
         producer = Engine(database, buckets=1).jobs
         for start in range(0, jobs, 5_000):
             await producer.submit([NewJob(task="bench", payload=PAYLOAD)] * min(5_000, jobs - start))
-    await admin.execute("vacuum (analyze) pulse.jobs")
+    await settle(admin, "pulse.jobs")
+
+
+async def settle(admin: Any, table: str) -> None:  # noqa: ANN401
+    """On disk, vacuumed and analysed, so that both ways start alike and pay alike for the first touch of a page."""
+    await admin.execute(f"vacuum (analyze) {table}")
     await admin.execute("checkpoint")
 
 
