@@ -59,7 +59,7 @@ async def compare(settings: Settings, *, jobs: int, rounds: int, connections: in
     return summary
 
 
-async def drain_engine(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:  # noqa: ANN401
+async def drain_engine(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:
     await fill(admin, settings, jobs)
     before = await transactions(admin)
     async with await Database.connect(settings) as database:
@@ -78,7 +78,7 @@ async def consume_engine(jobs: Jobs) -> int:
     return done
 
 
-async def drain_lean(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:  # noqa: ANN401
+async def drain_lean(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:
     await fill(admin, settings, jobs)
     await admin.execute(LEAN["create_schema"].sql)
     await admin.execute(LEAN["fill"].sql, "bench", jobs)
@@ -91,7 +91,7 @@ async def drain_lean(admin: Any, settings: Settings, jobs: int, connections: int
     return await summarize(admin, before, done, seconds)
 
 
-async def consume_lean(conn: Any) -> int:  # noqa: ANN401
+async def consume_lean(conn: Any) -> int:
     done = 0
     while rows := await conn.fetch(LEAN["claim"].sql, "bench", BATCH, "bench", timedelta(seconds=30)):
         ids, lease_ids = [row["id"] for row in rows], [row["lease_id"] for row in rows]
@@ -100,7 +100,7 @@ async def consume_lean(conn: Any) -> int:  # noqa: ANN401
     return done
 
 
-async def fill(admin: Any, settings: Settings, jobs: int) -> None:  # noqa: ANN401
+async def fill(admin: Any, settings: Settings, jobs: int) -> None:
     """The same fresh backlog for both."""
     await admin.execute("truncate pulse.jobs, pulse.tallies, pulse.counts, pulse.attempts")
     async with await Database.connect(settings) as database:
@@ -110,7 +110,7 @@ async def fill(admin: Any, settings: Settings, jobs: int) -> None:  # noqa: ANN4
     await settle(admin, "pulse.jobs")
 
 
-async def settle(admin: Any, table: str) -> None:  # noqa: ANN401
+async def settle(admin: Any, table: str) -> None:
     """On disk, vacuumed and analysed, so that both ways start alike and pay alike for the first touch of a page."""
     await admin.execute(f"vacuum (analyze) {table}")
     await admin.execute("checkpoint")
@@ -122,12 +122,12 @@ async def timed(consumers: list[Any]) -> tuple[int, float]:
     return done, time.perf_counter() - started
 
 
-async def summarize(admin: Any, before: tuple[int, int], done: int, seconds: float) -> Drain:  # noqa: ANN401
+async def summarize(admin: Any, before: tuple[int, int], done: int, seconds: float) -> Drain:
     after = await transactions(admin)
     return Drain(done, seconds, after[0] - before[0], after[1] - before[1])
 
 
-async def transactions(admin: Any) -> tuple[int, int]:  # noqa: ANN401
+async def transactions(admin: Any) -> tuple[int, int]:
     """Commits and rollbacks so far. A backend reports when it ends, so wait until ours is the only one left."""
     while await admin.fetchval(
         "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "

@@ -91,9 +91,25 @@ def _report(outcome: Outcome) -> Act:
     async def report(conn: Connection, scene: Scene) -> object:
         item = a_report(scene, outcome)  # type: ignore[arg-type]
         call = store.complete_jobs if outcome is Outcome.COMPLETE else store.fail_jobs
-        return await _answer(conn, scene, await call(conn, bucket=scene.bucket, reports=[item]))
+        try:
+            moved = await call(conn, bucket=scene.bucket, reports=[item])
+        except asyncpg.InFailedSQLTransactionError:
+            # It waited, gave up, and in a transaction of its own would have gone on with complete_free_jobs.
+            await conn.execute("rollback; begin")
+            moved = await _complete_free(conn, scene, item)
+        return await _answer(conn, scene, moved)
 
     return report
+
+
+async def _complete_free(conn: Connection, scene: Scene, item: Any) -> object:
+    return await conn.rows(
+        "complete_free_jobs",
+        bucket=scene.bucket,
+        ids=[item.id],
+        lease_ids=[item.lease_id],
+        results=[item.result],
+    )
 
 
 async def heartbeat(conn: Connection, scene: Scene) -> object:
@@ -194,7 +210,7 @@ async def run_interleaved(engine: Engine, conns: list[Connection], scene: Scene,
 
 async def _settle(task: asyncio.Task[object]) -> None:
     """Until the statement is done, or is plainly waiting for another transaction."""
-    await asyncio.wait([task], timeout=0.05)
+    await asyncio.wait([task], timeout=0.1)
 
 
 async def _finish(actor: int, begun: dict[int, Any], conns: list[Connection], results: list[object]) -> None:

@@ -16,6 +16,7 @@ from pulse.store import jobs as store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulse.settings import Settings
     from pulse.store.jobs import DutyPeek, Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -35,7 +36,7 @@ class Duties:
         self._wakeups = wakeups
         self._settings = database.settings
         self._buckets = list(range(buckets))
-        self._settling = Settling(self._settings.lease)
+        self._settling = Settling(self._settings)
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
@@ -59,15 +60,18 @@ class Duties:
 
     async def watch(self) -> timedelta:
         """Reap, but not while the database may have been away: an outage must not expire everybody at once."""
-        if wait := self._settling.remaining():
-            return min(wait, self._settings.watchdog)
         try:
+            await self._expired_buckets()  # while it waits, too: an outage then must start the wait again
+            if wait := self._settling.remaining():
+                return min(wait, self._settings.watchdog)
             reaped = await self.reap()
         except Exception:
             self._settling.restart()
             raise
-        self._settling.stepped()
         return AT_ONCE if reaped >= BATCH else self._settings.watchdog
+
+    async def _expired_buckets(self) -> list[int]:
+        return await self._database.run(lambda conn: store.expired_buckets(conn, buckets=self._buckets), reserved=True)
 
     async def reap(self) -> int:
         """Take expired leases away, through the same path as a reported failure; answers with how many."""
@@ -129,18 +133,21 @@ class Settling:
     After an outage every lease looks expired, though most workers are alive and about to renew theirs.
     """
 
-    def __init__(self, lease: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lease = lease.total_seconds()
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease = settings.lease.total_seconds()
+        # A renewed lease has this much left at least, so a standstill no longer than that between two looks of the
+        # watchdog expires nobody who is well.
+        spare = settings.lease - settings.heartbeat
+        self._longest_gap = (settings.watchdog + spare).total_seconds()
         self._clock = clock
         self._since = self._last = clock()
 
     def restart(self) -> None:
         self._since = self._last = self._clock()
 
-    def stepped(self) -> None:
-        self._last = self._clock()
-
     def remaining(self) -> timedelta:
-        if self._clock() - self._last > self._lease:  # this process stood still: it was suspended, or starved
+        """How long still. To be asked right after each contact."""
+        if self._clock() - self._last > self._longest_gap:  # the database was away, or this process stood still
             self.restart()
-        return timedelta(seconds=max(0.0, self._since + self._lease - self._clock()))
+        self._last = self._clock()
+        return timedelta(seconds=max(0.0, self._since + self._lease - self._last))

@@ -58,6 +58,7 @@ BATCH_LIMIT = 10_000  # items of one call
 CLAIM_LIMIT = 500  # jobs of one claim
 SUBMIT_TRIES = 3
 BUSY_TRIES = 8  # about two seconds of coming back to a row that a handler holds
+BUSY_PAUSES = (0.002, 0.01, 0.03)  # a claim with an older snapshot holds a row for no longer than this
 
 
 class Claimed(Protocol):
@@ -281,8 +282,21 @@ class Jobs:
         self._wakeups.wake(Woken(*item) for item in most_urgent.items())
 
     async def _answer(self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False) -> list[Answer]:
-        """Move what can be moved; then find out about the rest from the rows as they are now."""
+        """An answer for each item; those that find their row locked for a moment are tried again."""
         check_size(what, items)
+        answers = await self._move(items, move, reserved=reserved)
+        for pause in BUSY_PAUSES:
+            if Answer.BUSY not in answers:
+                break
+            await asyncio.sleep(pause)
+            busy = [number for number, answer in enumerate(answers) if answer is Answer.BUSY]
+            again = await self._move([items[number] for number in busy], move, reserved=reserved)
+            for number, answer in zip(busy, again, strict=True):
+                answers[number] = answer
+        return answers
+
+    async def _move(self, items: Sequence[T], move: Move[T], *, reserved: bool) -> list[Answer]:
+        """Move what can be moved; then find out about the rest from the rows as they are now."""
 
         async def work(conn: Connection) -> dict[ClaimKey, Answer]:
             answers: dict[ClaimKey, Answer] = {}

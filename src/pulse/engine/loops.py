@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -34,6 +35,7 @@ class Loop:
         """Return once `stop` is set. A step in progress is finished, never cut."""
         while not stop.is_set():
             self._is_nudged.clear()
+            self._sleeps_until = math.inf  # a step under way may have looked already, so any nudge is one for another
             try:
                 pause = await self.step()
             except Exception:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import msgspec
+from asyncpg import LockNotAvailableError
 
 from pulse.model.jobs import Attempt, Claim, Job, JobStatus, Lease, NewJob, Pause, Progress, Report
 
@@ -138,13 +139,17 @@ async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Pro
 
 
 async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
-    rows = await conn.rows(
-        "complete_jobs",
-        bucket=bucket,
-        ids=[report.id for report in reports],
-        lease_ids=[report.lease_id for report in reports],
-        results=[report.result for report in reports],
-    )
+    """Complete those whose claim stands. One held by its handler's transaction is passed over, not waited for."""
+    parameters = {
+        "bucket": bucket,
+        "ids": [report.id for report in reports],
+        "lease_ids": [report.lease_id for report in reports],
+        "results": [report.result for report in reports],
+    }
+    try:
+        rows = await conn.rows("complete_jobs", **parameters)
+    except LockNotAvailableError:
+        rows = await conn.rows("complete_free_jobs", **parameters)
     return _claim_keys(rows)
 
 

@@ -1,6 +1,6 @@
 -- Every statement that touches a job. Each is guarded by the state it moves from, and none waits for a row
--- that someone else holds: SKIP LOCKED everywhere, so that a handler's own transaction stalls nobody and no
--- two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
+-- that someone else holds: SKIP LOCKED (complete_jobs says why it differs), so that a handler's own transaction
+-- stalls nobody and no two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
 --
 -- Where a worker shows its fence, "running" is said as `lease_until is not null`, which a CHECK makes the same: said
 -- as a status, the planner may walk all running rows instead of looking each one up by its key.
@@ -128,8 +128,36 @@ where jobs.bucket = :bucket and jobs.id = held.id
 returning jobs.id, jobs.lease_id;
 
 -- name: complete_jobs(bucket, ids, lease_ids, results)
+-- The one statement that waits for locked rows, and for no more than a twentieth of a second: a claim with an older
+-- snapshot may hold a row for as long as it runs, and a lock taken beforehand would cost every job (a fifth of this
+-- statement). Where a handler's own transaction holds one, it fails and complete_free_jobs is used instead. What it
+-- waits for never waits itself, so it cannot deadlock.
+with patience as materialized (
+    select set_config('lock_timeout', '50', true)
+),
+completed as (
+    update pulse.jobs
+    set status = 'COMPLETED',
+        result = report.result,
+        result_until = pulse.now() + result_ttl,
+        lease_until = null,
+        finished_at = pulse.now(),
+        key_held_until = nullif(key_held_until, 'infinity')
+    from patience, unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
+    where jobs.bucket = :bucket and jobs.id = report.id
+        and jobs.lease_until is not null and jobs.lease_id = report.lease_id
+    returning jobs.id, topic, jobs.lease_id
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now() from completed group by topic
+)
+select id, lease_id from completed;
+
+-- name: complete_free_jobs(bucket, ids, lease_ids, results)
+-- As complete_jobs, passing over rows that are locked.
 with held as materialized (
-    select jobs.ctid as place, report.result
+    select jobs.id, report.result
     from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
     join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
     where jobs.lease_until is not null and jobs.lease_id = report.lease_id
@@ -144,7 +172,7 @@ completed as (
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
     from held
-    where jobs.bucket = :bucket and jobs.ctid = held.place
+    where jobs.bucket = :bucket and jobs.id = held.id
     returning jobs.id, topic, lease_id
 ),
 tallied as (

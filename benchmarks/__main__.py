@@ -1,0 +1,105 @@
+"""Runs the benchmarks side by side and prints ratios: `make bench`, or `python -m benchmarks [drain|processes]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import drain, processes
+from pulse.settings import Settings
+from pulse.store import embedded
+from pulse.store.migrate import migrate
+
+console = Console()
+DRAIN_TARGET = 0.8
+TRANSACTIONS_TARGET = 0.03
+
+
+def main() -> None:
+    options = read_options()
+    url = os.environ.get("PULSE_DATABASE_URL")
+    if url:
+        run_all(options, Settings(database_url=url, buckets=1))
+        return
+    state_dir = Path(tempfile.mkdtemp(prefix="pulse-bench-"))
+    quiet = {"max_wal_size": "4GB", "shared_buffers": "256MB"}  # durable, but without checkpoints in mid-run
+    try:
+        with embedded.start(state_dir, postgres=os.environ.get("PULSE_POSTGRES", "auto"), settings=quiet) as server:
+            run_all(options, Settings(database_url=server.dsn))
+    finally:
+        shutil.rmtree(state_dir)
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("which", nargs="*", choices=["drain", "processes", []], help="default: all")
+    parser.add_argument("--jobs", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+def run_all(options: argparse.Namespace, settings: Settings) -> None:
+    run = loop_runner()
+    run(migrate(settings))
+    settings = replace(settings, notify=False)
+    if not options.which or "drain" in options.which:
+        with console.status(f"drain: {options.rounds} rounds of {options.jobs:,} jobs, both ways in turn…"):
+            summary = run(drain.compare(settings, jobs=options.jobs, rounds=options.rounds, connections=4))
+        show_drain(summary)
+    if not options.which or "processes" in options.which:
+        with console.status("processes: one against eight…"):
+            runs = run(processes.compare(settings, jobs=options.jobs, rounds=options.rounds, processes=8))
+        show_processes(runs)
+
+
+def loop_runner():  # type: ignore[no-untyped-def]  # noqa: ANN201
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def show_drain(summary: drain.Summary) -> None:
+    table = Table(title="Drain: claim 100, complete 100, no handler, 4 connections")
+    for column in ("round", "engine jobs/s", "bare SQL jobs/s", "ratio", "transactions/job", "rollbacks"):
+        table.add_column(column, justify="right")
+    for number, (engine, lean) in enumerate(zip(summary.engine, summary.lean, strict=True), 1):
+        cells = (f"{engine.rate:,.0f}", f"{lean.rate:,.0f}", f"{engine.rate / lean.rate:.2f}")
+        table.add_row(str(number), *cells, f"{engine.transactions / engine.jobs:.3f}", str(engine.rollbacks))
+    console.print(table)
+    most = max(engine.transactions / engine.jobs for engine in summary.engine)
+    verdict("engine / bare SQL, median", summary.ratio, summary.ratio >= DRAIN_TARGET, f"≥ {DRAIN_TARGET}")
+    verdict("transactions per job, most", most, most <= TRANSACTIONS_TARGET, f"≤ {TRANSACTIONS_TARGET}")
+    rollbacks = sum(engine.rollbacks for engine in summary.engine)
+    verdict("rollbacks", rollbacks, rollbacks == 0, "0")
+
+
+def show_processes(runs: list[processes.Run]) -> None:
+    table = Table(title="Processes claiming from one topic, one connection each")
+    for column in ("processes", "jobs/s", "jobs", "claimed once", "rollbacks"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        table.add_row(str(run.processes), f"{run.rate:,.0f}", str(run.jobs), str(run.completed), str(run.rollbacks))
+    console.print(table)
+    ratio = processes.ratio(runs)
+    verdict("eight / one, median", ratio, ratio >= 1, "≥ 1")
+    rollbacks = sum(run.rollbacks for run in runs)
+    verdict("rollbacks", rollbacks, rollbacks == 0, "0")
+
+
+def verdict(what: str, value: float, is_met: bool, target: str) -> None:
+    console.print(f"  {what}: [bold]{value:.3g}[/] (target {target}) {'[green]met' if is_met else '[red]not met'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
