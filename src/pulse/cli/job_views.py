@@ -1,0 +1,120 @@
+"""How does a job look: in a list, on a page of its own, as JSON?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pulse.cli.output import Cell, Column, Styled, age, local_time, say, show_fields, show_table, when
+
+if TYPE_CHECKING:
+    from pulse.model.jobs import Attempt, Job, Page
+
+JSON_FIELDS = ("payload", "result", "progress", "retry", "tags", "trace")  # kept as JSON text
+SHORT_JSON = 60  # characters that stay on one line
+STYLES = {
+    "SCHEDULED": "cyan",
+    "PENDING": "blue",
+    "RUNNING": "yellow",
+    "RETRYING": "magenta",
+    "COMPLETED": "green",
+    "DEAD_LETTERED": "red",
+    "CANCELED": "dim",
+}
+LIST_COLUMNS = (
+    Column("ID"),
+    Column("STATUS"),
+    Column("TOPIC", rank=1, least=10),
+    Column("TASK", rank=4, least=10),
+    Column("TRY"),
+    Column("SUBMITTED", rank=5, least=19),
+    Column("AGE"),
+    Column("LAST ERROR", rank=3, least=12),
+)
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """Field for field; what is JSON already is embedded as it is, to the last digit."""
+    import msgspec
+
+    fields = {name: getattr(job, name) for name in job.__struct_fields__}
+    for name in JSON_FIELDS:
+        if fields[name] is not None:
+            fields[name] = msgspec.Raw(fields[name].encode())
+    return fields
+
+
+def show_list(page: Page, *, has_one_status: bool) -> None:
+    hidden = {"STATUS"} if has_one_status else set()
+    if all(job.task == job.topic for job in page.jobs):
+        hidden.add("TASK")
+    if not any(job.last_error for job in page.jobs):
+        hidden.add("LAST ERROR")
+    columns = [column for column in LIST_COLUMNS if column.title not in hidden]
+    rows = [_row(job) for job in page.jobs]
+    if rows:
+        show_table(columns, [[row[column.title] for column in columns] for row in rows])
+    else:
+        say("No jobs match." if page.next is None else "No jobs match so far.")
+    if page.next:
+        say(f"More: repeat with --after {page.next}")
+
+
+def _row(job: Job) -> dict[str, Cell]:
+    return {
+        "ID": str(job.id),
+        "STATUS": Styled(job.status, STYLES[job.status]),
+        "TOPIC": job.topic,
+        "TASK": job.task,
+        "TRY": f"{job.attempt - job.refunded}/{job.max_attempts}",
+        "SUBMITTED": local_time(job.submitted_at),
+        "AGE": age(job.submitted_at),
+        "LAST ERROR": job.last_error or "",
+    }
+
+
+def show_job(job: Job, attempts: list[Attempt]) -> None:
+    show_fields([(name, _value(name, getattr(job, name))) for name in job.__struct_fields__])
+    for attempt in attempts:
+        _show_attempt(attempt)
+
+
+def _value(name: str, value: Any) -> Cell:  # noqa: ANN401
+    from pulse.timing.duration import format_duration
+
+    match value:
+        case None:
+            return Styled("-", "dim")
+        case str() if name == "status":
+            return Styled(value, STYLES[value])
+        case str() if name in JSON_FIELDS:
+            return _readable_json(value)
+        case datetime():
+            return when(value)
+        case timedelta():
+            return format_duration(value)
+    return str(value)
+
+
+def _readable_json(text: str) -> str:
+    import msgspec
+
+    return text if len(text) <= SHORT_JSON else msgspec.json.format(text, indent=2)
+
+
+def _show_attempt(attempt: Attempt) -> None:
+    worker = attempt.worker or "no worker"
+    say(f"\nAttempt {attempt.attempt} failed {when(attempt.ended_at)}{_after(attempt)}, on {worker}")
+    fields: list[tuple[str, Cell]] = [("  error", Styled(attempt.error, "red"))]
+    if attempt.traceback:
+        fields.append(("  traceback", attempt.traceback.rstrip()))
+    show_fields(fields)
+
+
+def _after(attempt: Attempt) -> str:
+    from pulse.timing.duration import format_duration
+
+    if attempt.started_at is None:
+        return ""
+    milliseconds = max(attempt.ended_at - attempt.started_at, timedelta()) // timedelta(milliseconds=1)
+    return f", after {format_duration(timedelta(milliseconds=milliseconds))}"

@@ -1,0 +1,197 @@
+"""How does an operator find, read, cancel and replay jobs?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from pulse.cli.exit_codes import exit_code_of
+from pulse.cli.job_views import as_json, show_job, show_list
+from pulse.cli.options import Group, read_moment, read_status
+from pulse.cli.output import plural, say, say_each
+from pulse.cli.session import Session, describe, use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulse.engine.engine import Engine
+    from pulse.engine.jobs import Outcomes
+    from pulse.model.jobs import Attempt, Job, JobFilter, JobStatus, Page
+
+SEARCH_TIME = 3.0  # seconds to look for rare matches before saying where to go on
+
+
+@click.group(cls=Group)
+def jobs() -> None:
+    """Find, read, cancel and replay jobs.
+
+    \b
+    Examples:
+      pulse jobs list --status dead_lettered --error timeout --since 2h
+      pulse jobs show 01998e5c-7a40-7bd2-a3ea-0f2ce83f7000
+      pulse jobs cancel ID ID --reason 'sent by hand'
+      pulse jobs replay --topic mail
+    """
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option("--topic", help="Of this topic."),
+        click.option("--task", help="Of this task."),
+        click.option("--tag", help="With this tag."),
+        click.option("--error", metavar="TEXT", help="Whose last error contains this, in any case."),
+        click.option("--since", metavar="WHEN", callback=read_moment, help="Submitted since: a time, or an age (2h)."),
+        click.option("--until", metavar="WHEN", callback=read_moment, help="Submitted before: a time, or an age."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def make_filter(given: dict[str, Any], status: JobStatus | None = None) -> JobFilter:
+    from pulse.model.jobs import JobFilter
+
+    return JobFilter(
+        topic=given["topic"],
+        task=given["task"],
+        tag=given["tag"],
+        error=given["error"],
+        submitted_after=given["since"],
+        submitted_before=given["until"],
+        status=status,
+    )
+
+
+@jobs.command("list")
+@filter_options
+@click.option("--status", metavar="STATE", callback=read_status, help="In this state, for example dead_lettered.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
+@click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
+@click.pass_obj
+def list_jobs(session: Session, /, status: JobStatus | None, limit: int, after: str | None, **given: Any) -> None:  # noqa: ANN401
+    """List jobs; everything given must hold.
+
+    Waiting jobs come as they will be claimed, finished ones most recent first, and all together newest first.
+
+    \b
+    Examples:
+      pulse jobs list --topic mail --status pending
+      pulse jobs list --status dead_lettered --error timeout --since 2h
+      pulse jobs list --since 2026-07-31T09:00 --until 2026-07-31T10:00 --json
+    """
+    wanted = make_filter(given, status)
+    page = session.use(lambda engine: search(engine, wanted, after, limit))
+    document = {"jobs": [as_json(job) for job in page.jobs], "next": page.next}
+    session.answer(document, lambda: show_list(page, has_one_status=status is not None))
+
+
+async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: int) -> Page:
+    """A full page where there is one. The engine looks at a bounded number of rows at a time, so go on for a while."""
+    from pulse.model.jobs import Page
+
+    give_up_at = time.monotonic() + SEARCH_TIME
+    found: list[Job] = []
+    while True:
+        page = await engine.jobs.find(wanted, after=after, limit=limit - len(found))
+        found += page.jobs
+        after = page.next
+        if after is None or len(found) == limit or time.monotonic() > give_up_at:
+            return Page(found, after)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.pass_obj
+def show(session: Session, job_id: UUID) -> None:
+    """Show all there is to know of one job, its failed attempts included."""
+
+    async def read(engine: Engine) -> tuple[Job, list[Attempt]]:
+        return await engine.jobs.get(job_id), await engine.jobs.attempts(job_id)
+
+    job, attempts = session.use(read)
+    session.answer(as_json(job) | {"attempts": attempts}, lambda: show_job(job, attempts))
+
+
+@jobs.command()
+@click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
+@click.option("--reason", default="", help="Kept on the job as its last error.")
+@click.pass_obj
+def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
+    """Cancel jobs, waiting or running.
+
+    A running handler learns of it at its next heartbeat. Each ID is done or refused on its own; if any is refused,
+    the exit code says so.
+    """
+    outcomes = session.use(lambda engine: engine.jobs.cancel_many(job_ids, reason=reason))
+    _show_outcomes(session, outcomes, "canceled")
+
+
+@jobs.command()
+@click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)
+@filter_options
+@click.option("--all", is_flag=True, help="Every dead letter.")
+@click.option("--limit", type=click.IntRange(min=1), default=10_000, show_default=True, help="At most so many.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int, yes: bool, **given: Any) -> None:  # noqa: ANN401
+    """Send dead letters back to work, with a fresh budget of attempts.
+
+    Name them by ID, or by what they have in common; then you are asked first, and where there is no terminal to ask
+    on, --yes is needed.
+
+    \b
+    Examples:
+      pulse jobs replay 01998e5c-7a40-7bd2-a3ea-0f2ce83f7000
+      pulse jobs replay --topic mail --error timeout --since 1d
+      pulse jobs replay --all --limit 100 --yes
+    """
+    is_filtered = any(value is not None for value in given.values())
+    if [bool(job_ids), is_filtered, all].count(True) != 1:
+        raise click.UsageError("give either IDs, or a filter such as --topic, or --all.")
+    if job_ids:
+        outcomes = session.use(lambda engine: engine.jobs.replay_many(job_ids))
+        _show_outcomes(session, outcomes, "replayed")
+    elif yes or sys.stdin.isatty():
+        _replay_matching(session, make_filter(given), limit, ask=not yes)
+    else:
+        raise click.UsageError("without a terminal to ask on, this needs --yes.")
+
+
+def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:
+    with session.database(session.settings()) as settings:
+        # Asked outside the loop, which would keep the first Ctrl-C to itself.
+        if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit))):
+            click.confirm(question, abort=True, err=True)
+        replayed = use(settings, lambda engine: engine.jobs.replay_matching(wanted, limit=limit))
+    text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
+    session.answer({"replayed": replayed}, lambda: say(text))
+
+
+async def _question(engine: Engine, wanted: JobFilter, limit: int) -> str | None:
+    """None if nothing matches: then there is nothing to ask."""
+    import msgspec
+
+    from pulse.model.jobs import PAGE_LIMIT, JobStatus
+
+    dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
+    page = await search(engine, dead, None, min(limit, PAGE_LIMIT))
+    count = plural(len(page.jobs), "dead letter")
+    if page.next and len(page.jobs) < limit:
+        return f"Replay at least {count}, at most {limit:,}?"
+    return f"Replay {count}?" if page.jobs else None
+
+
+def _show_outcomes(session: Session, outcomes: Outcomes, done: str) -> None:
+    """Each on its own; the exit code is that of the worst."""
+    moved = [job_id for job_id, problem in outcomes.items() if problem is None]
+    problems = [problem for problem in outcomes.values() if problem]
+    listed = [{"id": job_id, "error": problem and describe(problem)} for job_id, problem in outcomes.items()]
+    session.answer({done: len(moved), "outcomes": listed}, lambda: say_each(f"{job_id} {done}" for job_id in moved))
+    for problem in problems:
+        say(f"Error: {problem}", to_stderr=True)
+    if problems:
+        click.get_current_context().exit(max(map(exit_code_of, problems)))

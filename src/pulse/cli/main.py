@@ -1,0 +1,57 @@
+"""Where does the command line begin, and which commands are there?
+
+Imports stay light, here and at the top of every module beside this one: the driver and the terminal library are
+loaded by the commands that use them, so that `pulse --help` does not wait for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+
+import click
+
+from pulse import __version__
+from pulse.cli.db import db
+from pulse.cli.demo import demo
+from pulse.cli.jobs import jobs
+from pulse.cli.migrate import migrate
+from pulse.cli.options import Group
+from pulse.cli.topics import topics
+
+
+@click.group(
+    cls=Group,
+    context_settings={"auto_envvar_prefix": "PULSE", "help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="pulse", message="%(prog)s %(version)s", allow_from_autoenv=False)
+def cli() -> None:
+    """Durable jobs on nothing but Postgres.
+
+    \b
+    Examples:
+      pulse demo                                 see it work, on a Postgres of its own
+      pulse migrate                              make or upgrade the schema
+      pulse jobs list --status dead_lettered     what went wrong
+      pulse jobs replay --topic mail --yes       and once more
+
+    The flags under "Everywhere" go before or after a command. Every flag can also be set in the environment:
+    --schema is PULSE_SCHEMA, and --limit of `pulse jobs list` is PULSE_JOBS_LIST_LIMIT. A flag wins.
+
+    Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 conflict, 5 database unavailable.
+    """
+
+
+for command in (demo, migrate, jobs, topics, db):
+    cli.add_command(command)
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no … must not cost the answer
+    cli()
+
+
+if __name__ == "__main__":
+    main()

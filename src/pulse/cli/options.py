@@ -1,0 +1,134 @@
+"""Which flags do all commands share, and how are times and states read from a command line?"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from pulse.cli.session import Session
+from pulse.model.errors import PulseError
+
+if TYPE_CHECKING:
+    from pulse.model.jobs import JobStatus
+
+EVERYWHERE = "Everywhere"
+
+
+class Command(click.Command):
+    """A command that takes the shared flags too: `pulse --json jobs list` and `pulse jobs list --json` are the same."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_sections(self, ctx, formatter)
+
+
+class Group(click.Group):
+    """A group of them. An error of ours that passes through becomes a line and an exit code."""
+
+    command_class = Command
+    group_class = type  # groups within it are of this kind too
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        write_sections(self, ctx, formatter)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except PulseError as error:
+            ctx.exit(ctx.ensure_object(Session).refuse(error))
+
+
+def write_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """A command's own flags first, then the shared ones, which are the same in every help text."""
+    sections: dict[str, list[tuple[str, str]]] = {"Options": [], EVERYWHERE: []}
+    for param in command.get_params(ctx):
+        if record := param.get_help_record(ctx):
+            is_shared = param.name in SHARED or "--help" in param.opts
+            sections[EVERYWHERE if is_shared else "Options"].append(record)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+SHARED = {
+    "database_url": "Where Postgres is; without it, the embedded one.",
+    "schema": "The schema Pulse lives in (default: pulse).",
+    "state_dir": "The embedded Postgres' folder (default: .pulse).",
+    "json": "Answer with one JSON document on stdout.",
+}
+
+
+def shared_options() -> list[click.Parameter]:
+    kinds: dict[str, dict[str, Any]] = {
+        "database_url": {"metavar": "URL"},
+        "schema": {"metavar": "NAME"},
+        "state_dir": {"metavar": "FOLDER", "type": click.Path(path_type=Path)},
+        "json": {"is_flag": True},
+    }
+    return [
+        click.Option(
+            [f"--{name.replace('_', '-')}"],
+            help=text,
+            envvar=f"PULSE_{name.upper()}",
+            expose_value=False,
+            callback=_remember,
+            **kinds[name],
+        )
+        for name, text in SHARED.items()
+    ]
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:  # noqa: ANN401
+    """Keep a shared flag in the session. It may be given to the group and again to the command: the last one wins."""
+    session = ctx.find_root().ensure_object(Session)
+    name = str(param.name)
+    is_flag = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    if name == "json":
+        session.as_json |= bool(value)
+    elif is_flag or (value is not None and name not in session.given):
+        session.given[name] = value
+    if is_flag and name != "json":
+        session.flags[name] = str(value)
+
+
+def read_status(ctx: click.Context, param: click.Parameter, value: str | None) -> JobStatus | None:
+    from pulse.model.jobs import JobStatus
+
+    if value is None:
+        return None
+    try:
+        return JobStatus(value.strip().upper().replace("-", "_"))
+    except ValueError:
+        names = ", ".join(status.lower() for status in JobStatus)
+        raise click.BadParameter(f"{value!r} is not a state; it is one of {names}.", ctx, param) from None
+
+
+def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """An instant, or how long ago it was. Without a zone it is local time, as everything we show."""
+    from pulse.timing.duration import InvalidDuration, parse_duration
+
+    if value is None:
+        return None
+    try:
+        return datetime.now(UTC) - parse_duration(value)
+    except (InvalidDuration, OverflowError):
+        pass
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is neither a time (2026-07-31, 2026-07-31T09:00+02:00) nor an age (90s, 2h, 7d).", ctx, param
+        ) from None

@@ -1,0 +1,116 @@
+"""What does every command share: its settings, its way to a database, its loop, its answer when refused?"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pulse.cli.commands_lock import shared_server
+from pulse.cli.exit_codes import exit_code_of
+from pulse.cli.output import say, show_json
+from pulse.model.errors import DatabaseUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from pathlib import Path
+
+    from pulse.engine.engine import Engine
+    from pulse.model.errors import PulseError
+    from pulse.settings import Settings
+
+T = TypeVar("T")
+
+NO_DATABASE = (
+    "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` for one of Pulse's own in this "
+    "folder (it needs a Postgres on this machine, or `pip install 'pulse-queue[embedded]'`)"
+)
+
+
+@dataclass
+class Session:
+    """What the command line said, for all commands alike."""
+
+    given: dict[str, Any] = field(default_factory=dict)  # settings, by flag or environment
+    flags: dict[str, str] = field(default_factory=dict)  # those that came as flags, to repeat them in hints
+    as_json: bool = False
+
+    def settings(self, **more: Any) -> Settings:  # noqa: ANN401
+        from pulse.settings import Settings
+
+        return Settings.from_env(**self.given, **more)
+
+    @contextmanager
+    def database(self, settings: Settings, *, create: bool = False) -> Iterator[Settings]:
+        """The settings with a database in them: the one that was named, else the embedded one.
+
+        If the embedded server runs, it is used; else it is started and, after the command, stopped again. One that
+        holds no data yet is not worth starting, unless the command is there to `create` it.
+        """
+        if settings.database_url:
+            yield settings
+            return
+        from pulse.store import embedded
+
+        if not (create or has_data(settings.state_dir)):
+            raise DatabaseUnreachable(NO_DATABASE)
+        start = partial(embedded.start, settings.state_dir, postgres=settings.postgres)
+        with shared_server(settings.state_dir) as lock, start() as server:
+            try:
+                yield replace(settings, database_url=server.dsn)
+            finally:
+                if server.owned:
+                    lock.wait_for_others()
+
+    def answer(self, document: object, show: Callable[[], None]) -> None:
+        """The document for programs, with --json; for people, what `show` prints."""
+        if self.as_json:
+            show_json(document)
+        else:
+            show()
+
+    def refuse(self, error: PulseError) -> int:
+        """Say what is wrong, on stderr and with --json also as the document; answers with the exit code."""
+        if self.as_json:
+            show_json({"error": describe(error)})
+        say(f"Error: {error}", to_stderr=True)
+        return exit_code_of(error)
+
+    def use(self, work: Callable[[Engine], Awaitable[T]]) -> T:
+        """Do one piece of work with the engine of the database that was named or found."""
+        with self.database(self.settings()) as settings:
+            return use(settings, work)
+
+
+def use(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Do one piece of work with the engine. Its duties do not run: a command changes only what it was asked to."""
+    from pulse.engine.engine import open_engine
+
+    async def inside() -> T:
+        async with open_engine(settings) as engine:
+            return await work(engine)
+
+    return run(inside())
+
+
+def has_data(state_dir: Path) -> bool:
+    return (state_dir / "postgres" / "data").exists()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(work)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it comes with pulse-queue[fast]
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def describe(error: PulseError) -> dict[str, str]:
+    return {"code": error.code, "message": str(error)}

@@ -1,0 +1,710 @@
+"""Does the command line say what is so, refuse what it must, and tell scripts apart what happened?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import click
+import pytest
+
+from pulse import __version__
+from pulse.cli.exit_codes import exit_code_of
+from pulse.cli.main import cli
+from pulse.cli.output import Column, _fit, age, escape, escape_block
+from pulse.cli.session import run, use
+from pulse.model import errors
+from pulse.model.errors import PulseError
+from pulse.model.jobs import Job, JobStatus, Outcome
+from pulse.store import embedded
+from pulse.store import migrate as migrations
+from tests.doors.command_line import call, call_json, environment, run_on_terminal, run_process, start_process
+from tests.factories import a_report, claim_one, submit_one
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+    from pulse.engine.engine import Engine
+    from pulse.settings import Settings
+
+UNKNOWN = UUID("01998e5c-7a40-7bd2-a3ea-0f2ce83f7000")
+UNREACHABLE = "postgresql://pulse@127.0.0.1:1/pulse"
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+NASTY = "\x1b[31mred\x1b[0m \x9b2J \x07 \u202eevil [bold]not markup[/bold]\r\n\ttail"
+
+
+class Pulse:
+    """The command line over the database of this test."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.env = {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_SCHEMA": settings.schema}
+
+    def __call__(self, *args: object, **env: str | None) -> Result:
+        return call(*args, **self.env | env)
+
+    def json(self, *args: object, **env: str | None) -> Any:
+        return call_json(*args, **self.env | env)
+
+    def submit(self, **given: Any) -> UUID:
+        return use(self.settings, lambda engine: submit_one(engine, **given))
+
+    def dead_letter(self, error: str = "boom", traceback: str | None = None, **given: Any) -> UUID:
+        async def work(engine: Engine) -> UUID:
+            job_id = await submit_one(engine, **given)
+            claim = await claim_one(engine, given.get("topic", "mail"))
+            report = a_report(claim, Outcome.DISCARD, error=error, traceback=traceback)
+            _ = await engine.jobs.report([report])
+            return job_id
+
+        return use(self.settings, work)
+
+    def get(self, job_id: UUID) -> Job:
+        return use(self.settings, lambda engine: engine.jobs.get(job_id))
+
+
+@pytest.fixture
+def pulse(settings: Settings) -> Pulse:
+    return Pulse(settings)
+
+
+@pytest.fixture
+def fresh(settings: Settings) -> Iterator[Pulse]:
+    """A schema that is not there yet."""
+    yield Pulse(replace(settings, schema="cli_fresh"))
+    execute(settings, "drop schema if exists cli_fresh cascade")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A state folder with a short path, as sockets need; a server left running in it is stopped."""
+    path = Path(tempfile.mkdtemp(prefix="cli", dir="/tmp"))
+    yield path
+    embedded.stop(path)
+    shutil.rmtree(path)
+
+
+def execute(settings: Settings, sql: str) -> None:
+    async def work() -> None:
+        conn = await asyncpg.connect(settings.database_url)
+        await conn.execute(sql)
+        await conn.close()
+
+    run(work())
+
+
+# The whole
+
+
+def test_the_version_is_told() -> None:
+    assert call("--version").output == f"pulse {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "demo",
+        "migrate",
+        "jobs",
+        "jobs list",
+        "jobs show",
+        "jobs cancel",
+        "jobs replay",
+        "topics",
+        "topics list",
+        "topics pause",
+        "topics resume",
+        "db",
+        "db start",
+        "db stop",
+        "db dsn",
+        "db psql",
+    ],
+)
+def test_every_command_explains_itself(command: str) -> None:
+    result = call(*command.split(), "--help")
+
+    assert result.exit_code == 0
+    assert "--json" in result.output
+
+
+def test_help_loads_neither_the_driver_nor_the_terminal_library() -> None:
+    code = (
+        "import sys, pulse.cli.main\n"
+        "print(sorted({'asyncpg', 'rich', 'msgspec', 'uvloop', 'pulse.engine.engine'} & set(sys.modules)))"
+    )
+
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def all_errors(kind: type[PulseError] = PulseError) -> list[type[PulseError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_each_error_has_the_exit_code_of_its_nearest_ancestor(kind: type[PulseError]) -> None:
+    expected = 1
+    for ancestor, code in ((errors.NotFound, 3), (errors.Conflict, 4), (errors.Unavailable, 5)):
+        expected = code if issubclass(kind, ancestor) else expected
+
+    assert exit_code_of(kind.__new__(kind)) == expected
+
+
+def test_a_real_process_ends_with_these_codes(pulse: Pulse) -> None:
+    done = str(pulse.dead_letter())
+
+    def code(*args: str, **env: str) -> int:
+        return run_process(*args, **pulse.env | env).returncode
+
+    assert code("jobs", "list") == 0
+    assert code("jobs", "list", "--after", "nonsense") == 1
+    assert code("jobs", "list", "--status", "lost") == 2
+    assert code("jobs", "show", str(UNKNOWN)) == 3
+    assert code("jobs", "cancel", done) == 4
+    assert code("jobs", "list", PULSE_DATABASE_URL=UNREACHABLE) == 5
+
+
+def test_an_error_is_one_line_on_stderr_and_with_json_a_document_too(pulse: Pulse) -> None:
+    plain = run_process("jobs", "show", UNKNOWN, **pulse.env)
+    as_json = run_process("--json", "jobs", "show", UNKNOWN, **pulse.env)
+
+    assert plain.stdout == ""
+    assert re.fullmatch(rf"Error: no job {UNKNOWN}: .+\n", plain.stderr)
+    assert as_json.stderr == plain.stderr
+    assert json.loads(as_json.stdout)["error"]["code"] == "job_not_found"
+
+
+def test_no_database_names_the_three_ways_to_have_one(tmp_path: Path) -> None:
+    result = run_process("jobs", "list", "--state-dir", tmp_path / "none")
+
+    assert result.returncode == 5
+    assert len(result.stderr.splitlines()) == 1
+    for way in ("PULSE_DATABASE_URL", "`pulse db start`", "pip install 'pulse-queue[embedded]'"):
+        assert way in result.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_schema_that_is_not_there_is_not_a_traceback(fresh: Pulse) -> None:
+    result = fresh("jobs", "list")
+
+    assert result.exit_code == 5
+    assert "run `pulse migrate`" in result.stderr
+
+
+def test_flags_win_over_the_environment_and_work_on_either_side(pulse: Pulse) -> None:
+    assert pulse("jobs", "list", PULSE_SCHEMA="nowhere").exit_code == 5
+    assert pulse("--schema", pulse.settings.schema, "jobs", "list", PULSE_SCHEMA="nowhere").exit_code == 0
+    assert pulse("jobs", "list", "--schema", pulse.settings.schema, PULSE_SCHEMA="nowhere").exit_code == 0
+    assert call("jobs", "list", "--database-url", pulse.settings.database_url).exit_code == 0
+
+
+def test_flags_of_commands_have_twins_in_the_environment(pulse: Pulse) -> None:
+    pulse.submit(topic="mail")
+    pulse.submit(topic="other")
+
+    by_env = pulse("jobs", "list", PULSE_JSON="1", PULSE_JOBS_LIST_TOPIC="mail", PULSE_JOBS_LIST_LIMIT="1")
+    by_flag = pulse("jobs", "list", "--json", "--topic", "mail", "--limit", "1")
+
+    assert json.loads(by_env.stdout) == json.loads(by_flag.stdout)
+    assert [job["topic"] for job in json.loads(by_env.stdout)["jobs"]] == ["mail"]
+
+
+def test_a_version_in_the_environment_is_somebody_elses() -> None:
+    assert call("jobs", "--help", PULSE_VERSION="1.2.3").exit_code == 0
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield " ".join((*above, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(cli, "pulse")))
+def test_the_reference_names_every_command_and_flag(path: str, command: click.Command) -> None:
+    reference = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+
+    assert f"# {path}" in reference
+    for option in (param for param in command.params if isinstance(param, click.Option)):
+        assert f"`{option.opts[0]}" in reference
+        assert str(option.envvar or option.name.upper()) in reference
+
+
+def test_a_bad_setting_is_refused_in_a_sentence(pulse: Pulse) -> None:
+    result = pulse("jobs", "list", "--schema", "No Such")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: schema 'No Such' must be")
+
+
+# What reaches the terminal
+
+
+def test_escape_spells_out_what_a_terminal_would_obey() -> None:
+    assert escape("a\x1b[31mb\x00\x9b\u202e\n\t") == r"a\x1b[31mb\x00\x9b\u202e\n\t"
+    assert escape_block("a\x1b\nb\tc\r") == "a\\x1b\nb       c\\r"
+    assert escape("Grüße 東京 🚀") == "Grüße 東京 🚀"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_nothing_in_a_job_controls_the_terminal(pulse: Pulse, flags: list[str]) -> None:
+    payload = json.dumps({"text": NASTY, "raw \x7f": "\x7f\x9b"}, ensure_ascii=False)
+    job_id = pulse.dead_letter(
+        error=NASTY, traceback=NASTY, payload=payload, topic="ma\u202eil", task="t\u202esk", tags=("\u202e",)
+    )
+    pulse("topics", "pause", "ma\u202eil", "--reason", NASTY)
+
+    commands = (("jobs", "list"), ("jobs", "show", job_id), ("topics", "list"), ("jobs", "cancel", job_id))
+    outputs = [pulse(*command, *flags).output for command in commands]
+
+    assert "evil" in "".join(outputs)
+    assert not [RAW.findall(output) for output in outputs if RAW.search(output)]
+
+
+def test_nor_does_it_on_a_real_terminal(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter(error=NASTY, traceback=NASTY)
+
+    ended = run_on_terminal("jobs", "show", job_id, env=pulse.env)
+
+    assert r"\x1b[31mred" in ended.output
+    assert "\x1b[31mred" not in ended.output
+    assert "[bold]not markup" in ended.output
+    assert not re.search("[\x07\x9b\u202e]", ended.output)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_list_fits_its_terminal(pulse: Pulse, columns: int) -> None:
+    pulse.dead_letter(error="x" * 300, topic="a-topic-with-a-long-name", task="a_task_with_a_name_as_long")
+
+    ended = run_on_terminal("jobs", "list", columns=columns, env=pulse.env)
+
+    lines = ended.text.splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= columns
+
+
+def test_in_a_pipe_nothing_is_cut(pulse: Pulse) -> None:
+    pulse.dead_letter(error="x" * 300)
+
+    assert "x" * 300 in run_process("jobs", "list", **pulse.env).stdout
+
+
+def test_columns_shrink_before_they_go_and_the_least_important_goes_first() -> None:
+    columns = [Column("ID"), Column("TASK", rank=2, least=6), Column("TOPIC", rank=1, least=6)]
+    rows = [["1234567890", "a" * 20, "b" * 10]]
+
+    assert _fit(columns, rows, 100) == {0: 10, 1: 20, 2: 10}
+    assert _fit(columns, rows, 34) == {0: 10, 1: 10, 2: 10}
+    assert _fit(columns, rows, 25) == {0: 10, 2: 10}
+    assert _fit(columns, rows, 5) == {0: 10}
+
+
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [
+        (timedelta(), "just now"),
+        (timedelta(seconds=59), "59 s ago"),
+        (timedelta(minutes=3, seconds=20), "3 min ago"),
+        (timedelta(hours=30), "1 d ago"),
+        (-timedelta(hours=2), "in 2 h"),
+    ],
+)
+def test_ages_read_as_people_say_them(passed: timedelta, text: str) -> None:
+    now = datetime(2026, 7, 31, tzinfo=UTC)
+
+    assert age(now - passed, now) == text
+
+
+# Migrate
+
+
+def test_migrate_applies_once_and_then_is_up_to_date(fresh: Pulse) -> None:
+    first, second = fresh("migrate"), fresh("migrate")
+
+    assert "Applied 0001_jobs" in first.output
+    assert f"now at version {migrations.newest()}" in first.output
+    assert second.output == f"Schema cli_fresh is up to date, at version {migrations.newest()}.\n"
+
+
+def test_migrate_answers_in_json(fresh: Pulse) -> None:
+    first, second = fresh.json("migrate"), fresh.json("migrate")
+
+    assert first["applied"][0] == {"version": 1, "name": "jobs"}
+    assert second == {"schema": "cli_fresh", "version": migrations.newest(), "applied": []}
+
+
+def test_migrate_check_in_each_state(fresh: Pulse) -> None:
+    missing = fresh("migrate", "--check")
+    fresh("migrate")
+    good = fresh("migrate", "--check")
+    execute(fresh.settings, "update cli_fresh.migrations set works_from = 9999")
+    too_new = fresh("migrate", "--check")
+    execute(fresh.settings, "update cli_fresh.migrations set works_from = 1, version = version - 9000")
+    too_old = fresh("migrate", "--check")
+
+    assert (missing.exit_code, good.exit_code, too_new.exit_code, too_old.exit_code) == (1, 0, 1, 1)
+    assert "has no schema" in missing.stderr
+    assert "up to date" in good.stdout
+    assert "upgrade pulse-queue" in too_new.stderr
+    assert "run `pulse migrate`" in too_old.stderr
+
+
+def test_migrate_check_finds_what_this_release_would_add(fresh: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh("migrate")
+    version = migrations.newest()
+    monkeypatch.setattr(migrations, "newest", lambda: version + 1)
+
+    result = fresh("migrate", "--check", "--json")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["ok"] is False
+    assert f"knows {version + 1}: run `pulse migrate`" in json.loads(result.stdout)["problem"]
+
+
+def test_migrate_check_without_a_database_is_another_matter() -> None:
+    assert call("migrate", "--check", "--database-url", UNREACHABLE).exit_code == 5
+
+
+def test_migrate_sql_needs_no_database_and_can_be_applied(fresh: Pulse, tmp_path: Path) -> None:
+    script = run_process("migrate", "--sql", "--schema", "cli_fresh", "--state-dir", tmp_path / "none")
+
+    assert script.returncode == 0
+    execute(fresh.settings, script.stdout)
+    assert fresh("migrate", "--check").exit_code == 0
+
+
+def test_migrate_takes_the_number_of_buckets_once(fresh: Pulse) -> None:
+    assert fresh("migrate", PULSE_BUCKETS="4").exit_code == 0
+    refused = fresh("migrate", "--buckets", "8")
+
+    assert refused.exit_code == 1
+    assert "made with 4 buckets" in refused.stderr
+
+
+def test_sql_and_check_exclude_each_other() -> None:
+    assert call("migrate", "--sql", "--check").exit_code == 2
+
+
+# Jobs
+
+
+def test_jobs_are_listed_by_what_they_have_in_common(pulse: Pulse) -> None:
+    pulse.submit(topic="mail", tags=("vip",))
+    pulse.submit(topic="mail", task="other")
+    pulse.dead_letter(topic="late", error="Connection TIMEOUT after 3 s")
+
+    def topics(*flags: str) -> list[str]:
+        return [job["topic"] for job in pulse.json("jobs", "list", *flags)["jobs"]]
+
+    assert topics() == ["late", "mail", "mail"]
+    assert topics("--topic", "mail", "--task", "other") == ["mail"]
+    assert topics("--tag", "vip") == ["mail"]
+    assert topics("--error", "timeout") == ["late"]
+    assert topics("--since", "1h") == ["late", "mail", "mail"]
+    assert topics("--until", "1h") == []
+    assert topics("--until", "2020-01-01") == []
+    assert topics("--since", "2020-01-01T00:00+02:00") == ["late", "mail", "mail"]
+
+
+@pytest.mark.parametrize("text", ["dead_lettered", "DEAD_LETTERED", "Dead-Lettered"])
+def test_states_are_read_in_any_case(pulse: Pulse, text: str) -> None:
+    pulse.submit()
+    job_id = pulse.dead_letter(topic="late")
+
+    assert [job["id"] for job in pulse.json("jobs", "list", "--status", text)["jobs"]] == [str(job_id)]
+
+
+def test_pages_follow_one_another(pulse: Pulse) -> None:
+    ids = [str(pulse.submit()) for _ in range(3)]
+
+    first = pulse.json("jobs", "list", "--limit", 2)
+    second = pulse.json("jobs", "list", "--limit", 2, "--after", first["next"])
+
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == ids[::-1]
+    assert second["next"] is None
+    assert f"--after {first['next']}" in pulse("jobs", "list", "--limit", 2).output
+
+
+def test_a_list_for_people_says_what_matters(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter(error="smtp refused", topic="mail")
+
+    lines = pulse("jobs", "list").output.splitlines()
+
+    assert lines[0].split() == ["ID", "STATUS", "TOPIC", "TRY", "SUBMITTED", "AGE", "LAST", "ERROR"]
+    assert re.match(rf"{job_id}  DEAD_LETTERED  mail +1/3  \d{{4}}-.+ (ago|now) +smtp refused", lines[1])
+    assert pulse("jobs", "list", "--topic", "none").output == "No jobs match.\n"
+
+
+@pytest.mark.parametrize("flags", [["--since", "yesterday"], ["--limit", "0"], ["--limit", "501"], ["--status", "x"]])
+def test_a_flag_that_makes_no_sense_is_wrong_usage(flags: list[str]) -> None:
+    assert call("jobs", "list", *flags).exit_code == 2
+
+
+def test_a_job_is_shown_with_all_its_fields_and_failures(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter(error="boom", traceback="Traceback:\n  line 1", timeout=timedelta(seconds=90))
+
+    result = pulse("jobs", "show", job_id)
+
+    for name in Job.__struct_fields__:
+        assert re.search(rf"^{name} ", result.output, re.MULTILINE), name
+    assert "1m30s" in result.output
+    assert "Attempt 1 failed" in result.output
+    assert "line 1" in result.output
+
+
+def test_json_has_the_fields_of_the_model_and_embeds_what_is_json(pulse: Pulse) -> None:
+    payload = '{"n": 12345678901234567890123, "x": 1.10}'
+    job_id = pulse.dead_letter(payload=payload, tags=("a", "b"))
+
+    raw = pulse("jobs", "show", job_id, "--json").stdout
+    shown = json.loads(raw)
+
+    assert list(shown) == [*Job.__struct_fields__, "attempts"]
+    assert shown["payload"] == {"n": 12345678901234567890123, "x": 1.10}
+    assert "1.10" in raw  # to the last digit
+    assert shown["tags"] == ["a", "b"]
+    assert datetime.fromisoformat(shown["submitted_at"]).tzinfo is not None
+    assert [attempt["error"] for attempt in shown["attempts"]] == ["boom"]
+
+
+def test_jobs_are_canceled_one_by_one(pulse: Pulse) -> None:
+    waiting, done = pulse.submit(topic="wait"), pulse.dead_letter()
+
+    result = pulse("jobs", "cancel", waiting, done, UNKNOWN, "--reason", "sent by hand")
+
+    assert result.exit_code == 4
+    assert result.stdout == f"{waiting} canceled\n"
+    assert [line[:6] for line in result.stderr.splitlines()] == ["Error:", "Error:"]
+    assert pulse.get(waiting).status is JobStatus.CANCELED
+    assert pulse.get(waiting).last_error == "canceled: sent by hand"
+
+
+def test_outcomes_in_json(pulse: Pulse) -> None:
+    waiting = pulse.submit()
+
+    result = pulse("--json", "jobs", "cancel", waiting, UNKNOWN)
+
+    assert result.exit_code == 3
+    document = json.loads(result.stdout)
+    assert document["canceled"] == 1
+    assert document["outcomes"][0] == {"id": str(waiting), "error": None}
+    assert document["outcomes"][1]["error"]["code"] == "job_not_found"
+
+
+def test_a_dead_letter_is_replayed_by_its_id(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter()
+
+    assert pulse.json("jobs", "replay", job_id)["replayed"] == 1
+    assert pulse.get(job_id).status is JobStatus.PENDING
+    assert pulse("jobs", "replay", job_id).exit_code == 4
+
+
+def test_dead_letters_are_replayed_by_what_they_have_in_common(pulse: Pulse) -> None:
+    mail, other = pulse.dead_letter(), pulse.dead_letter(topic="other")
+
+    assert pulse("jobs", "replay", "--topic", "mail", "--yes").output == "1 job replayed.\n"
+    assert pulse.get(mail).status is JobStatus.PENDING
+    assert pulse.get(other).status is JobStatus.DEAD_LETTERED
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1}
+    assert pulse("jobs", "replay", "--all", "--yes").output == "No dead letter was replayed.\n"
+
+
+def test_a_limit_bounds_what_is_replayed(pulse: Pulse) -> None:
+    for _ in range(3):
+        pulse.dead_letter()
+
+    assert pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes") == {"replayed": 2}
+
+
+@pytest.mark.parametrize("flags", [[], ["--all", "--topic", "mail", "--yes"], ["--all", str(UNKNOWN)], ["--all"]])
+def test_a_replay_wants_one_choice_and_without_a_terminal_a_yes(flags: list[str]) -> None:
+    assert call("jobs", "replay", *flags).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "status"), [("y\n", 0, JobStatus.PENDING), ("n\n", 1, JobStatus.DEAD_LETTERED)]
+)
+def test_on_a_terminal_one_is_asked_before_a_replay(pulse: Pulse, typed: str, code: int, status: JobStatus) -> None:
+    job_id = pulse.dead_letter()
+
+    ended = run_on_terminal("jobs", "replay", "--all", typed=typed, env=pulse.env)
+
+    assert "Replay 1 dead letter? [y/N]" in ended.output
+    assert ended.exit_code == code
+    assert pulse.get(job_id).status is status
+
+
+# Topics
+
+
+def test_topics_are_counted_by_state(pulse: Pulse) -> None:
+    pulse.submit()
+    pulse.dead_letter(topic="late")
+
+    document = pulse.json("topics", "list")
+
+    assert [topic["topic"] for topic in document["topics"]] == ["late", "mail"]
+    assert document["topics"][0]["counts"] == {status: int(status == "DEAD_LETTERED") for status in JobStatus}
+    assert document["pauses"] == []
+    lines = [line.split() for line in pulse("topics", "list").output.splitlines()]
+    assert lines == [["TOPIC", "PENDING", "DEAD_LETTERED"], ["late", "0", "1"], ["mail", "1", "0"]]
+
+
+def test_an_empty_queue_has_no_topics(pulse: Pulse) -> None:
+    assert pulse("topics", "list").output == "There are no jobs yet.\n"
+
+
+def test_a_topic_is_paused_and_resumed(pulse: Pulse) -> None:
+    pulse.submit()
+
+    assert pulse("topics", "pause", "mail", "--reason", "provider is down").output.startswith("mail is paused since ")
+    assert "provider is down" in pulse("topics", "list").output
+    assert pulse.json("topics", "list")["topics"][0]["paused"] is True
+    assert pulse("topics", "resume", "mail").output == "mail resumed.\n"
+    assert pulse("topics", "resume", "mail").output == "mail: not paused, so nothing was changed.\n"
+
+
+def test_all_topics_are_paused_at_once(pulse: Pulse) -> None:
+    assert pulse.json("topics", "pause", "--all")["topic"] == "*"
+    pulse("topics", "pause", "mail")
+
+    assert "All topics are paused since" in pulse("topics", "list").output
+    assert "All topics are still paused" in pulse("topics", "resume", "mail").output
+    pulse("topics", "pause", "mail")
+    assert "Still paused on their own: mail." in pulse("topics", "resume", "--all").output
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+@pytest.mark.parametrize("choice", [[], ["mail", "--all"]])
+def test_a_topic_or_all_but_not_both(command: str, choice: list[str]) -> None:
+    assert call("topics", command, *choice).exit_code == 2
+
+
+# The embedded Postgres
+
+needs_binaries = pytest.mark.skipif(not embedded.find_binaries(), reason="no Postgres binaries on this machine")
+
+
+def started(*flags: object) -> subprocess.Popen[str]:
+    """A `pulse db start` whose server is ready."""
+    process = start_process("db", "start", *flags)
+    assert process.stdout
+    while (line := process.stdout.readline()) and "Ctrl-C" not in line:
+        pass
+    assert line, process.stderr and process.stderr.read()
+    return process
+
+
+@needs_binaries
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_db_start_serves_until_it_is_told_to_stop(folder: Path, ending: signal.Signals) -> None:
+    with started("--state-dir", folder) as process:
+        address = run_process("db", "dsn", "--state-dir", folder).stdout.strip()
+        again = run_process("db", "start", "--state-dir", folder)
+        answer = run_process("db", "psql", "--state-dir", folder, "-Atc", "select 6 * 7")
+
+        process.send_signal(ending)
+        process.communicate(timeout=30)
+
+    assert again.returncode == 0
+    assert "runs already" in again.stdout
+    assert address in again.stdout
+    assert answer.stdout == "42\n"
+    assert process.returncode == 0
+    assert embedded.running(folder) is None
+    assert run_process("db", "dsn", "--state-dir", folder).returncode == 3
+
+
+@needs_binaries
+def test_db_stop_ends_a_db_start_elsewhere(folder: Path) -> None:
+    with started("--state-dir", folder, "--port", "0") as process:
+        stopped = run_process("db", "stop", "--json", "--state-dir", folder)
+        process.communicate(timeout=30)
+
+    assert json.loads(stopped.stdout) == {"was_running": True}
+    assert process.returncode == 0
+    assert call_json("db", "stop", "--state-dir", folder) == {"was_running": False}
+
+
+@needs_binaries
+def test_a_server_that_ends_by_itself_is_a_failure(folder: Path) -> None:
+    with started("--state-dir", folder) as process:
+        server = embedded.running(folder)
+        assert server
+        os.kill(server.pid, signal.SIGQUIT)
+        _, stderr = process.communicate(timeout=30)
+
+    assert process.returncode == 5
+    assert "ended by itself" in stderr
+
+
+@needs_binaries
+def test_commands_side_by_side_share_one_of_these_servers(folder: Path) -> None:
+    embedded.start(folder).close()
+    run_process("migrate", "--state-dir", folder)
+
+    processes = [start_process("topics", "list", "--state-dir", folder) for _ in range(5)]
+    for process in processes:
+        process.communicate(timeout=60)
+
+    assert [process.returncode for process in processes] == [0] * 5
+    assert embedded.running(folder) is None
+
+
+@needs_binaries
+def test_commands_start_the_embedded_server_for_their_own_duration(folder: Path) -> None:
+    embedded.start(folder).close()
+
+    assert run_process("migrate", "--state-dir", folder).returncode == 0
+    assert run_process("topics", "list", "--state-dir", folder).stdout == "There are no jobs yet.\n"
+    assert embedded.running(folder) is None
+
+
+def test_psql_is_looked_for_and_missed(pulse: Pulse, tmp_path: Path) -> None:
+    result = run_process("db", "psql", PATH=str(tmp_path), **pulse.env)
+
+    assert result.returncode == 3
+    assert "psql was not found" in result.stderr
+
+
+def test_psql_gets_the_password_where_ps_does_not_show_it(tmp_path: Path) -> None:
+    fake = tmp_path / "psql"
+    fake.write_text('#!/bin/sh\necho "$*|$PGPASSWORD|$PGOPTIONS"\nexit 7\n')
+    fake.chmod(0o755)
+
+    url = "postgresql://me:s%40fe@db.example/app?sslmode=require"
+    result = run_process("db", "psql", "-c", "select 1", PATH=f"{tmp_path}:/usr/bin:/bin", PULSE_DATABASE_URL=url)
+
+    assert result.returncode == 7
+    address = "postgresql://me@db.example/app?sslmode=require"
+    assert result.stdout == f"--dbname {address} -c select 1|s@fe|-c search_path=pulse,public\n"
+
+
+def test_help_is_quick() -> None:
+    """Not a benchmark: a guard against an import that costs as much as the rest together."""
+    best = min(_seconds_of_help() for _ in range(3))
+
+    assert best < 1.5
+
+
+def _seconds_of_help() -> float:
+    before = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "pulse.cli.main", "--help"], env=environment(), capture_output=True, check=True
+    )
+    return time.perf_counter() - before
