@@ -1,4 +1,4 @@
-"""Runs the benchmarks side by side and prints ratios: `make bench`, or `python -m benchmarks [drain|processes]`."""
+"""Runs the benchmarks side by side and prints ratios: `make bench`, `python -m benchmarks [drain|processes|soak]`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import argparse
 import asyncio
 import os
 import shutil
-import sys
 import tempfile
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import drain, processes
+from benchmarks import drain, processes, soak
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
@@ -41,7 +42,9 @@ def main() -> None:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("which", nargs="*", choices=["drain", "processes", []], help="default: all")
+    parser.add_argument(
+        "which", nargs="*", choices=["drain", "processes", "soak", []], help="default: drain and processes"
+    )
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
@@ -59,9 +62,12 @@ def run_all(options: argparse.Namespace, settings: Settings) -> None:
         with console.status("processes: one against eight…"):
             runs = run(processes.compare(settings, jobs=options.jobs, rounds=options.rounds, processes=8))
         show_processes(runs)
+    if "soak" in options.which:
+        with console.status("soak: finished jobs stay, or move out…"):
+            show_soak(run(soak.compare(settings, seconds=10, rounds=options.rounds)))
 
 
-def loop_runner():  # type: ignore[no-untyped-def]  # noqa: ANN201
+def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     try:
         import uvloop
     except ImportError:
@@ -97,9 +103,19 @@ def show_processes(runs: list[processes.Run]) -> None:
     verdict("rollbacks", rollbacks, rollbacks == 0, "0")
 
 
+def show_soak(soaks: list[soak.Soak]) -> None:
+    table = Table(title="Sustained submit + claim + complete, bare SQL")
+    for column in ("finished jobs", "old snapshot held", "jobs/s", "last third / first"):
+        table.add_column(column, justify="right")
+    for design, is_pinned, rate, held_up in soak.summarize(soaks):
+        name = "stay in the table" if design == "one" else "move out"
+        table.add_row(name, "yes" if is_pinned else "no", f"{rate:,.0f}", f"{held_up:.2f}")
+    console.print(table)
+
+
 def verdict(what: str, value: float, is_met: bool, target: str) -> None:
     console.print(f"  {what}: [bold]{value:.3g}[/] (target {target}) {'[green]met' if is_met else '[red]not met'}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

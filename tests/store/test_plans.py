@@ -141,21 +141,26 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
 
 
-def assert_plan(plan: dict[str, Any], index: str) -> None:
+def assert_plan(name: str, plan: dict[str, Any], index: str) -> None:
     """Rows of jobs are found through the index and reached by key or by place; never by reading or sorting all."""
     reads = [node for node in nodes(plan) if node.get("Relation Name") == "jobs" and "Scan" in node["Node Type"]]
     assert index in {node.get("Index Name") for node in reads}
     assert {node["Node Type"] for node in reads} <= {"Index Scan", "Index Only Scan", "Tid Scan"}
-    if index in ("jobs_claim", "jobs_due", "jobs_deadline", "jobs_dead", "jobs_finished"):
-        first = next(node for node in nodes(plan) if node.get("Index Name") == index)
-        assert "Index Cond" in first
+    for node in reads:  # a key is looked up whole: planned on an empty table, half of it would scan a full one
+        if node.get("Index Name") == "jobs_pkey" and "list_newest" not in name:
+            assert " id = " in node["Index Cond"].replace("(id", " id")
+        if node.get("Index Name") == "jobs_key":
+            assert "unique_key" in node["Index Cond"]
+        if node.get("Index Name") == "jobs_claim":
+            assert "ROW" in node["Index Cond"]
+        assert node["Node Type"] == "Tid Scan" or "bucket" in node["Index Cond"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_plan_with_a_crowded_table_and_no_statistics(raw: Any, crowded: Settings, name: str) -> None:
     values, index = calls(crowded)[name]
 
-    assert_plan(await explain(raw, name, values), index)
+    assert_plan(name, await explain(raw, name, values), index)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +168,7 @@ async def test_the_plan_with_an_empty_table(empty: Settings, name: str) -> None:
     conn = await asyncpg.connect(**connect_options(empty))
     values, index = calls(empty)[name]
 
-    assert_plan(await explain(conn, name, values), index)
+    assert_plan(name, await explain(conn, name, values), index)
 
     conn.terminate()
 
@@ -180,7 +185,7 @@ async def test_the_plans_stay_with_statistics(raw: Any, crowded: Settings) -> No
     await admin.close()
 
     for name, (values, index) in calls(crowded).items():
-        assert_plan(await explain(raw, name, values), index)
+        assert_plan(name, await explain(raw, name, values), index)
 
 
 # --- what a claim touches

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
+from pulse.model.errors import DatabaseUnreachable
+from pulse.store import embedded
 from pulse.store.migrate import check
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
@@ -45,7 +48,11 @@ class Engine:
 
 @asynccontextmanager
 async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
-    """Connect, check that this release and the schema go together, and hand out the engine."""
+    """Connect, check that this release and the schema go together, and hand out the engine.
+
+    Without a database in the settings, the embedded one is used if it runs: `pulse db start` starts it.
+    """
+    settings = _with_database(settings)
     state = await check(settings)
     async with await Database.connect(settings) as database:
         engine = Engine(database, buckets=state.buckets)
@@ -53,3 +60,13 @@ async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
             yield engine
         finally:
             await engine.stop()
+
+
+def _with_database(settings: Settings) -> Settings:
+    if settings.database_url:
+        return settings
+    if server := embedded.running(settings.state_dir):
+        return replace(settings, database_url=server.dsn)
+    raise DatabaseUnreachable(
+        "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` in this folder for one of Pulse's"
+    )

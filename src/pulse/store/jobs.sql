@@ -2,8 +2,10 @@
 -- that someone else holds: SKIP LOCKED (complete_jobs says why it differs), so that a handler's own transaction
 -- stalls nobody and no two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
 --
--- Where a worker shows its fence, "running" is said as `lease_until is not null`, which a CHECK makes the same: said
--- as a status, the planner may walk all running rows instead of looking each one up by its key.
+-- Three habits keep their plans right even if they were planned on an empty table (docs/decisions/0011):
+-- rows are looked up one by one in a LATERAL subquery, which cannot be turned into a scan of everything; once found they
+-- are reached by their place (ctid), which does not change while they are locked; and where a worker shows its fence,
+-- "running" is said as `lease_until is not null`, which a CHECK makes the same, so that no smaller index tempts.
 
 -- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces)
 -- Insert those that are new; one whose id or held key exists already is left out of the answer.
@@ -40,31 +42,38 @@ select id from submitted;
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them.
 with passed as materialized (
-    select jobs.bucket, jobs.id
+    select job.*
     from unnest(:buckets::smallint[], :topics::text[], :keys::text[]) as wanted (bucket, topic, key)
-    join pulse.jobs on jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and jobs.unique_key = wanted.key
-    where jobs.key_held_until <= pulse.now()
-    for no key update of jobs skip locked
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and jobs.unique_key = wanted.key
+            and jobs.key_held_until <= pulse.now()
+        for no key update skip locked
+    ) as job
 )
 update pulse.jobs set key_held_until = null
 from passed
-where jobs.bucket = passed.bucket and jobs.id = passed.id;
+where jobs.bucket = passed.bucket and jobs.ctid = passed.place;
 
 -- name: find_submitted(buckets, ids, topics, keys)
 -- The job that stands for each submitted one: the same id, or else the holder of its key.
 select new.id as wanted, coalesce(same.id, holder.id) as id
 from unnest(:buckets::smallint[], :ids::uuid[], :topics::text[], :keys::text[]) as new (bucket, id, topic, key)
-left join pulse.jobs as same on same.bucket = new.bucket and same.id = new.id
-left join pulse.jobs as holder
-    on holder.bucket = new.bucket and holder.topic = new.topic and holder.unique_key = new.key
-    and holder.key_held_until is not null;
+left join lateral (
+    select id from pulse.jobs where jobs.bucket = new.bucket and jobs.id = new.id offset 0
+) as same on true
+left join lateral (
+    select id from pulse.jobs
+    where jobs.bucket = new.bucket and jobs.topic = new.topic and unique_key = new.key and key_held_until is not null
+    offset 0
+) as holder on true;
 
 -- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
 -- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
 -- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
 -- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key.
 with first as materialized (
-    select ctid as place
+    select bucket, ctid as place
     from pulse.jobs
     where bucket = :bucket and topic = :topic and status = 'PENDING'
         and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
@@ -75,7 +84,7 @@ with first as materialized (
     for no key update skip locked
 ),
 seated as (
-    select place, row_number() over () - 1 as seat from first
+    select bucket, place, row_number() over () - 1 as seat from first
 ),
 claimed as (
     update pulse.jobs
@@ -86,7 +95,7 @@ claimed as (
         claimed_at = pulse.now(),
         lease_until = pulse.now() + :lease::interval
     from seated
-    where jobs.bucket = :bucket and jobs.ctid = seated.place
+    where jobs.bucket = seated.bucket and jobs.ctid = seated.place
     returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
         ready_at, claimed_at, lease_until, timeout, deadline, trace, seated.seat
 ),
@@ -101,30 +110,34 @@ order by seat;
 
 -- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
 with held as materialized (
-    select jobs.ctid as place
+    select job.bucket, job.place
     from unnest(:ids::uuid[], :lease_ids::bigint[]) as beat (id, lease_id)
-    join pulse.jobs on jobs.bucket = :bucket and jobs.id = beat.id
-    where jobs.lease_until is not null and jobs.lease_id = beat.lease_id
-    for no key update of jobs skip locked
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where bucket = :bucket and jobs.id = beat.id and lease_until is not null and jobs.lease_id = beat.lease_id
+        for no key update skip locked
+    ) as job
 )
 update pulse.jobs
 set lease_until = pulse.now() + :lease::interval
 from held
-where jobs.bucket = :bucket and jobs.ctid = held.place
+where jobs.bucket = held.bucket and jobs.ctid = held.place
 returning jobs.id, jobs.lease_id;
 
 -- name: progress_jobs(bucket, ids, lease_ids, progress)
 with held as materialized (
-    select jobs.id, told.progress
+    select job.bucket, job.place, told.progress
     from unnest(:ids::uuid[], :lease_ids::bigint[], :progress::jsonb[]) as told (id, lease_id, progress)
-    join pulse.jobs on jobs.bucket = :bucket and jobs.id = told.id
-    where jobs.lease_until is not null and jobs.lease_id = told.lease_id
-    for no key update of jobs skip locked
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where bucket = :bucket and jobs.id = told.id and lease_until is not null and jobs.lease_id = told.lease_id
+        for no key update skip locked
+    ) as job
 )
 update pulse.jobs
 set progress = held.progress
 from held
-where jobs.bucket = :bucket and jobs.id = held.id
+where jobs.bucket = held.bucket and jobs.ctid = held.place
 returning jobs.id, jobs.lease_id;
 
 -- name: complete_jobs(bucket, ids, lease_ids, results)
@@ -135,17 +148,26 @@ returning jobs.id, jobs.lease_id;
 with patience as materialized (
     select set_config('lock_timeout', '50', true)
 ),
+held as materialized (
+    select job.bucket, job.place, report.lease_id, report.result
+    from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where bucket = :bucket and jobs.id = report.id and lease_until is not null and jobs.lease_id = report.lease_id
+        offset 0
+    ) as job
+),
 completed as (
     update pulse.jobs
     set status = 'COMPLETED',
-        result = report.result,
+        result = held.result,
         result_until = pulse.now() + result_ttl,
         lease_until = null,
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
-    from patience, unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
-    where jobs.bucket = :bucket and jobs.id = report.id
-        and jobs.lease_until is not null and jobs.lease_id = report.lease_id
+    from patience, held
+    where jobs.bucket = held.bucket and jobs.ctid = held.place
+        and lease_until is not null and jobs.lease_id = held.lease_id
     returning jobs.id, topic, jobs.lease_id
 ),
 tallied as (
@@ -157,11 +179,13 @@ select id, lease_id from completed;
 -- name: complete_free_jobs(bucket, ids, lease_ids, results)
 -- As complete_jobs, passing over rows that are locked.
 with held as materialized (
-    select jobs.id, report.result
+    select job.bucket, job.place, report.result
     from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
-    join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
-    where jobs.lease_until is not null and jobs.lease_id = report.lease_id
-    for no key update of jobs skip locked
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where bucket = :bucket and jobs.id = report.id and lease_until is not null and jobs.lease_id = report.lease_id
+        for no key update skip locked
+    ) as job
 ),
 completed as (
     update pulse.jobs
@@ -172,7 +196,7 @@ completed as (
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
     from held
-    where jobs.bucket = :bucket and jobs.id = held.id
+    where jobs.bucket = held.bucket and jobs.ctid = held.place
     returning jobs.id, topic, lease_id
 ),
 tallied as (
@@ -185,23 +209,23 @@ select id, lease_id from completed;
 -- FAIL, SNOOZE and DISCARD. What follows a failure is decided by pulse.after_failure, here as in reap_jobs.
 with held as materialized (
     select
-        jobs.id, report.outcome, report.error, report.traceback, next.run_at,
+        job.bucket, job.place, report.outcome, report.error, report.traceback, next.run_at,
         case report.outcome
             when 'SNOOZE' then 'SCHEDULED'
             when 'DISCARD' then 'DEAD_LETTERED'
-            else pulse.after_failure(jobs.attempt - jobs.refunded, jobs.max_attempts, next.run_at, jobs.deadline)
+            else pulse.after_failure(job.charged, job.max_attempts, next.run_at, job.deadline)
         end as status
     from unnest(
         :ids::uuid[], :lease_ids::bigint[], :outcomes::text[], :errors::text[], :tracebacks::text[], :delays::interval[]
     ) as report (id, lease_id, outcome, error, traceback, delay)
-    join pulse.jobs on jobs.bucket = :bucket and jobs.id = report.id
     cross join lateral (
-        select pulse.now() + coalesce(
-            report.delay, pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text)
-        ) as run_at
+        select bucket, ctid as place, attempt - refunded as charged, max_attempts, deadline, retry from pulse.jobs
+        where bucket = :bucket and jobs.id = report.id and lease_until is not null and jobs.lease_id = report.lease_id
+        for no key update skip locked
+    ) as job
+    cross join lateral (
+        select pulse.now() + coalesce(report.delay, pulse.backoff(job.retry, job.charged, report.id::text)) as run_at
     ) as next
-    where jobs.lease_until is not null and jobs.lease_id = report.lease_id
-    for no key update of jobs skip locked
 ),
 moved as (
     update pulse.jobs
@@ -215,7 +239,7 @@ moved as (
             when held.status = 'DEAD_LETTERED' then nullif(key_held_until, 'infinity') else key_held_until
         end
     from held
-    where jobs.bucket = :bucket and jobs.id = held.id
+    where jobs.bucket = held.bucket and jobs.ctid = held.place
     returning jobs.id, topic, jobs.status, lease_id, attempt, locked_by, claimed_at,
         held.outcome, held.error, held.traceback
 ),
@@ -234,7 +258,7 @@ select id, lease_id from moved;
 -- name: reap_jobs(bucket, limit)
 -- The failure report a worker did not live to make. It takes the claim away, so it raises the fence.
 with expired as materialized (
-    select jobs.id, next.run_at, jobs.lease_id,
+    select jobs.bucket, jobs.ctid as place, next.run_at, jobs.lease_id,
         pulse.after_failure(jobs.attempt - jobs.refunded, jobs.max_attempts, next.run_at, jobs.deadline) as status
     from pulse.jobs
     cross join lateral (
@@ -256,7 +280,7 @@ moved as (
             when expired.status = 'DEAD_LETTERED' then nullif(key_held_until, 'infinity') else key_held_until
         end
     from expired
-    where jobs.bucket = :bucket and jobs.id = expired.id
+    where jobs.bucket = expired.bucket and jobs.ctid = expired.place
     returning jobs.id, topic, jobs.status, attempt, locked_by, claimed_at, last_error, expired.lease_id as claim
 ),
 logged as (
@@ -273,19 +297,22 @@ select id, topic, status from moved;
 -- Where the watchdog has anything to do.
 select home.bucket
 from unnest(:buckets::smallint[]) as home (bucket)
-where exists (
+cross join lateral (
     select from pulse.jobs
     where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < pulse.now()
-);
+    limit 1
+) as expired;
 
 -- name: release_jobs(bucket, ids, lease_ids)
 -- Give claims back that were never started: not charged, and out of the releaser's hands for good.
 with held as materialized (
-    select jobs.id
+    select job.bucket, job.place
     from unnest(:ids::uuid[], :lease_ids::bigint[]) as given (id, lease_id)
-    join pulse.jobs on jobs.bucket = :bucket and jobs.id = given.id
-    where jobs.lease_until is not null and jobs.lease_id = given.lease_id
-    for no key update of jobs skip locked
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where bucket = :bucket and jobs.id = given.id and lease_until is not null and jobs.lease_id = given.lease_id
+        for no key update skip locked
+    ) as job
 ),
 released as (
     update pulse.jobs
@@ -296,7 +323,7 @@ released as (
         locked_by = null,
         lease_until = null
     from held
-    where jobs.bucket = :bucket and jobs.id = held.id
+    where jobs.bucket = held.bucket and jobs.ctid = held.place
     returning jobs.id, topic, priority, lease_id - 1 as lease_id
 ),
 tallied as (
@@ -307,11 +334,15 @@ select id, lease_id, topic, priority from released;
 
 -- name: read_leases(bucket, ids)
 -- What the rows say now, for items that a guarded statement did not move.
-select id, status, lease_id from pulse.jobs where bucket = :bucket and id = any(:ids::uuid[]);
+select job.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select id, status, lease_id from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+) as job;
 
 -- name: promote_jobs(bucket, limit)
 with due as materialized (
-    select id, status
+    select bucket, ctid as place, status
     from pulse.jobs
     where bucket = :bucket and status in ('SCHEDULED', 'RETRYING') and run_at <= pulse.now()
     order by run_at, id
@@ -322,7 +353,7 @@ promoted as (
     update pulse.jobs
     set status = 'PENDING', ready_at = pulse.now()
     from due
-    where jobs.bucket = :bucket and jobs.id = due.id
+    where jobs.bucket = due.bucket and jobs.ctid = due.place
     returning jobs.id, topic, priority, due.status as was
 ),
 tallied as (
@@ -334,7 +365,7 @@ select topic, max(priority)::int as priority, count(*)::int as jobs from promote
 -- name: expire_jobs(bucket, limit)
 -- Waiting jobs whose deadline passed: no handler may see them any more.
 with late as materialized (
-    select id, status
+    select bucket, ctid as place, status
     from pulse.jobs
     where bucket = :bucket and deadline <= pulse.now() and status in ('SCHEDULED', 'PENDING', 'RETRYING')
     order by deadline
@@ -348,7 +379,7 @@ moved as (
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
     from late
-    where jobs.bucket = :bucket and jobs.id = late.id
+    where jobs.bucket = late.bucket and jobs.ctid = late.place
     returning jobs.id, topic, late.status as was
 ),
 tallied as (
@@ -375,10 +406,13 @@ where due.run_at is not null or late.deadline is not null;
 
 -- name: cancel_jobs(bucket, ids, reason)
 with open as materialized (
-    select id, status
-    from pulse.jobs
-    where bucket = :bucket and id = any(:ids::uuid[]) and status in ('SCHEDULED', 'PENDING', 'RETRYING', 'RUNNING')
-    for no key update skip locked
+    select job.*
+    from unnest(:ids::uuid[]) as wanted (id)
+    cross join lateral (
+        select bucket, ctid as place, status from pulse.jobs
+        where bucket = :bucket and jobs.id = wanted.id and finished_at is null
+        for no key update skip locked
+    ) as job
 ),
 canceled as (
     update pulse.jobs
@@ -389,7 +423,7 @@ canceled as (
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
     from open
-    where jobs.bucket = :bucket and jobs.id = open.id
+    where jobs.bucket = open.bucket and jobs.ctid = open.place
     returning jobs.id, topic, open.status as was
 ),
 tallied as (
@@ -402,22 +436,27 @@ select id, was from canceled;
 -- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
 -- the key by now, or two of these share one, the job stays where it is.
 with named as materialized (
-    select id, topic, status, unique_key
-    from pulse.jobs
-    where bucket = :bucket and id = any(:ids::uuid[])
-    for no key update skip locked
+    select job.*
+    from unnest(:ids::uuid[]) as wanted (id)
+    cross join lateral (
+        select bucket, ctid as place, id, topic, status, unique_key from pulse.jobs
+        where bucket = :bucket and jobs.id = wanted.id
+        for no key update skip locked
+    ) as job
 ),
 dead as (
-    select id, topic, unique_key
+    select named.*
     from named
-    where status = 'DEAD_LETTERED' and not exists (
-        select from pulse.jobs as holder
-        where holder.bucket = :bucket and holder.topic = named.topic and holder.unique_key = named.unique_key
-            and holder.key_held_until is not null and holder.id <> named.id
-    )
+    left join lateral (
+        select id from pulse.jobs
+        where jobs.bucket = :bucket and jobs.topic = named.topic and jobs.unique_key = named.unique_key
+            and key_held_until is not null and jobs.id <> named.id
+        offset 0
+    ) as holder on true
+    where status = 'DEAD_LETTERED' and holder.id is null
 ),
 chosen as (
-    select distinct on (topic, coalesce(unique_key, id::text)) id from dead
+    select distinct on (topic, coalesce(unique_key, id::text)) bucket, place from dead
     order by topic, coalesce(unique_key, id::text), id
 ),
 replayed as (
@@ -431,7 +470,7 @@ replayed as (
         deadline = case when deadline > pulse.now() then deadline end,
         key_held_until = case when unique_key is not null then coalesce(key_held_until, 'infinity') end
     from chosen
-    where jobs.bucket = :bucket and jobs.id = chosen.id
+    where jobs.bucket = chosen.bucket and jobs.ctid = chosen.place
     returning jobs.id, topic, priority
 ),
 tallied as (
@@ -444,10 +483,10 @@ select id, topic, priority from replayed;
 -- Remove finished jobs past their retention, oldest first within each topic. The topics come from the counts,
 -- so that one index serves retention and lists alike. A key whose window is still open keeps its job.
 with past as materialized (
-    select old.id
+    select old.*
     from pulse.counts
     cross join lateral (
-        select id from pulse.jobs
+        select jobs.bucket, jobs.ctid as place from pulse.jobs
         where jobs.bucket = :bucket and jobs.topic = counts.topic and jobs.status = counts.status
             and finished_at < pulse.now() - case counts.status
                 when 'COMPLETED' then :keep_completed::interval
@@ -464,12 +503,19 @@ with past as materialized (
 ),
 pruned as (
     delete from pulse.jobs using past
-    where jobs.bucket = :bucket and jobs.id = past.id
+    where jobs.bucket = past.bucket and jobs.ctid = past.place
     returning jobs.id, topic, status
 ),
+logged as materialized (
+    select attempt.*
+    from pruned
+    cross join lateral (
+        select bucket, ctid as place from pulse.attempts where bucket = :bucket and job_id = pruned.id offset 0
+    ) as attempt
+),
 forgotten as (
-    delete from pulse.attempts using pruned
-    where attempts.bucket = :bucket and attempts.job_id = pruned.id
+    delete from pulse.attempts using logged
+    where attempts.bucket = logged.bucket and attempts.ctid = logged.place
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, jobs, moved_at)
@@ -479,7 +525,7 @@ select count(*)::int from pruned;
 
 -- name: prune_results(bucket, limit)
 with past as materialized (
-    select id from pulse.jobs
+    select bucket, ctid as place from pulse.jobs
     where bucket = :bucket and result_until <= pulse.now()
     order by result_until
     limit :limit
@@ -488,7 +534,7 @@ with past as materialized (
 cleared as (
     update pulse.jobs set result = null, result_until = null
     from past
-    where jobs.bucket = :bucket and jobs.id = past.id
+    where jobs.bucket = past.bucket and jobs.ctid = past.place
     returning jobs.id
 )
 select count(*)::int from cleared;
@@ -550,13 +596,18 @@ delete from pulse.pauses where topic = :topic returning topic;
 select topic, reason, paused_at from pulse.pauses order by topic;
 
 -- name: get_jobs(bucket, ids)
-select
-    id, status, topic, task, payload, priority, attempt, max_attempts, refunded, lease_id, submitted_at, ready_at,
-    run_at, claimed_at, lease_until, finished_at, locked_by, last_error,
-    case when result_until <= pulse.now() then null else result end as result,
-    progress, retry, tags, trace, timeout, deadline, result_ttl, unique_key, key_held_until
-from pulse.jobs
-where bucket = :bucket and id = any(:ids::uuid[]);
+select job.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select
+        id, status, topic, task, payload, priority, attempt, max_attempts, refunded, lease_id, submitted_at, ready_at,
+        run_at, claimed_at, lease_until, finished_at, locked_by, last_error,
+        case when result_until <= pulse.now() then null else result end as result,
+        progress, retry, tags, trace, timeout, deadline, result_ttl, unique_key, key_held_until
+    from pulse.jobs
+    where bucket = :bucket and jobs.id = wanted.id
+    offset 0
+) as job;
 
 -- name: list_attempts(bucket, id)
 select lease_id, attempt, worker, started_at, ended_at, error, traceback
@@ -637,6 +688,7 @@ with scanned as materialized (
         select * from pulse.jobs
         where jobs.bucket = home.bucket and status = 'RUNNING'
             and (claimed_at, id) > (:after_claimed_at::timestamptz, :after_id::uuid)
+        offset 0
     ) as found
     order by claimed_at, id
     limit :scan

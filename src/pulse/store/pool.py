@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from pulse.model.errors import (
+    Conflict,
     DatabaseReadOnly,
     DatabaseUnreachable,
     InvalidDatabaseUrl,
+    InvalidInput,
     PulseError,
     SchemaMismatch,
     UnsupportedDatabase,
@@ -46,6 +48,7 @@ PLAN_SETTINGS = {
     "enable_sort": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "random_page_cost": "0.01",  # going to a row's place must look cheaper than any index
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
@@ -68,6 +71,7 @@ LOST = (
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.TargetServerAttributeNotMatched,  # of several hosts none takes writes: a failover, perhaps
 )
 
 
@@ -116,19 +120,10 @@ class Database:
     @classmethod
     async def connect(cls, settings: Settings) -> Database:
         """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
-        if not settings.database_url:
-            raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
-        shared = make_pool(settings, settings.pool_size)
-        reserved = make_pool(settings, 1)
-        database = cls(settings, shared, reserved)
-        try:
-            await check_server(settings)
-            for pool in (shared, reserved):
-                _ = await pool
-        except BaseException:
-            await database.close()
-            raise
-        return database
+        await check_server(settings)
+        shared = await make_pool(settings, settings.pool_size)  # opens no connection yet
+        reserved = await make_pool(settings, 1)
+        return cls(settings, shared, reserved)
 
     async def close(self) -> None:
         for pool in (self._shared, self._reserved):
@@ -153,10 +148,10 @@ class Database:
             try:
                 async with pool.acquire() as raw:
                     return await work(Connection(raw, self._statements, is_pooled=self.settings.pgbouncer))
-            except CONFLICTS:
+            except CONFLICTS as error:
                 conflicts += 1
                 if conflicts == CONFLICT_TRIES:
-                    raise
+                    raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
             except LOST as error:
                 losses += 1
@@ -192,6 +187,8 @@ async def _keep(_: asyncpg.Connection[Any]) -> None:
 
 
 def connect_options(settings: Settings) -> dict[str, Any]:
+    if not settings.database_url:  # the driver would look for one in places of its own
+        raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
     options: dict[str, Any] = {
         "dsn": settings.database_url,
         "timeout": 5,
@@ -202,7 +199,7 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         options["statement_cache_size"] = 0
     else:
         options["server_settings"] |= PLAN_SETTINGS
-    if "," in str(settings.database_url).split("?", 1)[0]:
+    if "," in settings.database_url.split("?", 1)[0]:
         options["target_session_attrs"] = "read-write"  # several hosts: the one that takes writes
     return options
 
@@ -218,6 +215,8 @@ async def check_server(settings: Settings) -> None:
             "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
             "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
         )
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise translate(error) from error
     finally:
         conn.terminate()
     assert facts is not None
@@ -235,11 +234,13 @@ async def check_server(settings: Settings) -> None:
         )
 
 
-def translate(error: BaseException) -> PulseError:
+def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a line for each
     """An error of the driver as one of ours, which says what to do about it."""
     match error:
-        case asyncpg.ReadOnlySQLTransactionError():
-            return DatabaseReadOnly(f"the database takes no writes: {error}")
+        case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
+            return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
+        case asyncpg.DataError():
+            return InvalidInput(f"the database cannot take this value: {error}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
             return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")
         case asyncpg.InvalidCatalogNameError() | asyncpg.InvalidAuthorizationSpecificationError():

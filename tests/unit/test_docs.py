@@ -1,0 +1,74 @@
+"""The documents say what the code does: each list in them is checked against its source."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from pulse.cli.exit_codes import exit_code_of
+from pulse.model import errors
+from pulse.model.jobs import TRANSITIONS
+from pulse.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def draw() -> str:
+    lines = ["stateDiagram-v2", "    [*] --> PENDING: submit", "    [*] --> SCHEDULED: submit for later"]
+    lines += [f"    {start} --> {end}: {event.lower()}" for (start, event), end in TRANSITIONS.items()]
+    return "\n".join(lines)
+
+
+def test_the_diagram_is_the_table() -> None:
+    text = (DOCS / "explanation" / "life-of-a-job.md").read_text()
+
+    assert f"```mermaid\n{draw()}\n```" in text
+
+
+def test_every_setting_is_explained_with_its_name() -> None:
+    text = (DOCS / "reference" / "settings.md").read_text()
+
+    assert re.findall(r"`PULSE_(\w+)` \|", text) == [field.name.upper() for field in fields(Settings)]
+
+
+def test_every_error_is_listed_with_its_codes() -> None:
+    text = (DOCS / "reference" / "errors.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d) \|", text, re.MULTILINE)
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind is not errors.PulseError]
+
+    assert sorted(listed) == sorted(
+        (kind.__name__, kind.code, str(exit_code_of(kind.__new__(kind)))) for kind in kinds
+    )
+
+
+def test_every_guarantee_names_tests_that_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| Guarantee") : text.index("Delivery is")]
+    rows = table.strip().splitlines()[2:]
+
+    assert rows
+    for row in rows:
+        names = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        assert names, f"no test named: {row}"
+        assert all((ROOT / name).exists() for name in names), row
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_no_word_of_the_glossary_is_explained_twice() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+
+    assert len(words) == len(set(words)) > 20
