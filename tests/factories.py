@@ -32,13 +32,13 @@ def lease_of(claim: Claim) -> Lease:
 
 
 def a_report(claim: Claim, outcome: Outcome = Outcome.COMPLETE, **given: Any) -> Report:
-    defaults: dict[str, Any] = {
+    defaults: dict[Outcome, dict[str, Any]] = {
         Outcome.COMPLETE: {"result": "true"},
         Outcome.FAIL: {"error": "boom"},
         Outcome.DISCARD: {"error": "not wanted"},
         Outcome.SNOOZE: {"delay": MINUTE},
-    }[outcome]
-    return Report(**{"id": claim.id, "lease_id": claim.lease_id, "outcome": outcome} | defaults | given)
+    }
+    return Report(id=claim.id, lease_id=claim.lease_id, outcome=outcome, **defaults[outcome] | given)
 
 
 async def a_job(engine: Engine, clock: FrozenClock, status: JobStatus, **given: Any) -> Job:

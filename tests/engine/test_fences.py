@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from pulse.engine.engine import Engine
@@ -135,14 +136,17 @@ async def test_a_report_repeated_is_answered_and_changes_nothing(
 
 async def test_the_fence_grows_with_each_claim_and_each_loss(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine, max_attempts=10)
-    seen = [0]
-    for loss in (_reaped_and_claimed_again, _released_and_claimed_again, _replayed_and_claimed_again):
-        job = await engine.jobs.get(job_id)
-        claim = await claim_one(engine) if job.status is JobStatus.PENDING else None
-        lease_id = claim.lease_id if claim else job.lease_id
-        current = Claim(job_id, lease_id, "w1", "mail", "mail", "", 1, 1, 0, 0, *[clock.instant] * 3, None, None, None)
-        await loss(engine, clock, current)
+    claim = await claim_one(engine)
+    seen = [claim.lease_id]
+    for lose in (_reaped, _released_and_claimed_again, _replayed_and_claimed_again, _canceled):
+        await lose(engine, clock, claim)
         seen.append((await engine.jobs.get(job_id)).lease_id)
+        if lose is _reaped:
+            await clock.advance(timedelta(hours=1))
+            await engine.duties.promote()
+            claim = await claim_one(engine)
+        else:
+            claim = msgspec.structs.replace(claim, lease_id=seen[-1])
 
     assert seen == sorted(set(seen)), "never lowered, never the same twice"
 

@@ -91,6 +91,7 @@ def _report(outcome: Outcome) -> Act:
     async def report(conn: Connection, scene: Scene) -> object:
         item = a_report(scene, outcome)  # type: ignore[arg-type]
         call = store.complete_jobs if outcome is Outcome.COMPLETE else store.fail_jobs
+        moved: object
         try:
             moved = await call(conn, bucket=scene.bucket, reports=[item])
         except asyncpg.InFailedSQLTransactionError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,10 @@ def test_every_event_is_tried() -> None:
 @pytest.mark.parametrize("way", WAYS, ids=[name for _, name, *_ in WAYS])
 @pytest.mark.parametrize("status", JobStatus)
 async def test_sql_agrees_with_the_table(
-    engine: Engine, clock: FrozenClock, status: JobStatus, way: tuple[JobEvent, str, Callable, dict]
+    engine: Engine,
+    clock: FrozenClock,
+    status: JobStatus,
+    way: tuple[JobEvent, str, Callable[..., Awaitable[object]], dict[str, Any]],
 ) -> None:
     event, name, apply, given = way
     if status is JobStatus.RETRYING and given.get("max_attempts") == 1:

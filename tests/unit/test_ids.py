@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.model import ids
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic, make_id
 from pulse.store.pool import Connection
 
@@ -60,7 +60,7 @@ def test_ids_grow_whatever_the_clock_does(monkeypatch: pytest.MonkeyPatch, nanos
         now[0] += min(nanoseconds(), 0) * 1_000_000_000
         return now[0]
 
-    monkeypatch.setattr(ids.time, "time_ns", read)
+    monkeypatch.setattr(time, "time_ns", read)
     mint = Mint()
 
     minted = [job_id for _ in range(3) for job_id in mint.ids([0] * 2_000)]
