@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,7 @@ class Settings:
         for field in fields(cls):
             if (text := env.get(f"PULSE_{field.name.upper()}")) not in (None, ""):
                 found[field.name] = _read(field.name, str(field.type), str(text))
-        settings = cls(**found)
-        return replace(settings, **{name: value for name, value in overrides.items() if value is not None})
+        return cls(**found | {name: value for name, value in overrides.items() if value is not None})
 
 
 def _read(name: str, kind: str, text: str) -> object:

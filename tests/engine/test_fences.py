@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress
+from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
 

@@ -106,12 +106,12 @@ class Jobs:
         return answers
 
     def _announce(self, jobs: Sequence[NewJob]) -> None:
-        delays = [job.delay for job in jobs if job.delay] + [
-            job.run_at - datetime.now(UTC) for job in jobs if job.run_at
-        ]
-        if delays:
-            self._wakeups.wake_later(max(min(delays), timedelta()))
-        self._wake(Woken(job.routed_topic, job.priority) for job in jobs if not job.delay and not job.run_at)
+        """A hint by this process's clock: the database decides whether a job is due, and polling covers the rest."""
+        waits = [_wait_of(job) for job in jobs]
+        if later := [wait for wait in waits if wait > timedelta()]:
+            self._wakeups.wake_later(min(later))
+        ready = (job for job, wait in zip(jobs, waits, strict=True) if wait <= timedelta())
+        self._wake(Woken(job.routed_topic, job.priority) for job in ready)
 
     def _place(self, jobs: Sequence[NewJob]) -> list[Placed]:
         buckets = [bucket_of_topic(job.routed_topic, self.buckets) for job in jobs]
@@ -418,6 +418,12 @@ def _why_not(job_id: UUID, job: Job | None, event: JobEvent) -> PulseError:
     if event is JobEvent.REPLAY and job.unique_key:
         return KeyTaken(job_id)
     return JobBusy(job_id)
+
+
+def _wait_of(job: NewJob) -> timedelta:
+    if job.run_at is not None:
+        return job.run_at - datetime.now(UTC)
+    return job.delay or timedelta()
 
 
 def _with_own_id(item: Placed) -> Placed:

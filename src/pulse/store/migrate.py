@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 
 from pulse.model.errors import InvalidSettings, SchemaMismatch
-from pulse.store.pool import connect_options, translate
+from pulse.store.pool import LOST, check_server, connect_options, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 OLDEST_SCHEMA = 2  # the oldest this release works on
 RACE_TRIES = 50
+# Never queue behind a long reader with everyone behind us. Local, as a pooler would hand a session's on to others.
+LOCK_PATIENCE = "set local lock_timeout = '2s';\n"
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _WORKS_FROM = re.compile(r"^-- works with code from: (\d+)$", re.MULTILINE)
@@ -113,6 +115,7 @@ def _steps(migration: Migration, settings: Settings) -> list[str]:
 
 async def migrate(settings: Settings) -> list[Migration]:
     """Apply what is missing; answers with what was applied."""
+    await check_server(settings)
     conn = await _connect(settings)
     try:
         state = await read_state(conn, settings.schema)
@@ -128,18 +131,18 @@ async def migrate(settings: Settings) -> list[Migration]:
         for migration in missing:
             for sql in _steps(migration, settings):
                 await _apply(conn, sql, settings.schema)
-    except asyncpg.PostgresError as error:
+    except (*LOST, asyncpg.PostgresError) as error:
         raise translate(error) from error
     else:
         return missing
     finally:
-        await conn.close()
+        conn.terminate()
 
 
 async def _apply(conn: asyncpg.Connection, sql: str, schema: str) -> None:
     for tries in range(1, RACE_TRIES + 1):
         try:
-            await conn.execute(in_schema(sql, schema))
+            await conn.execute(LOCK_PATIENCE + in_schema(sql, schema))
         except RACES:
             if tries == RACE_TRIES:
                 raise
@@ -153,8 +156,10 @@ async def check(settings: Settings) -> SchemaState:
     conn = await _connect(settings)
     try:
         state = await read_state(conn, settings.schema)
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise translate(error) from error
     finally:
-        await conn.close()
+        conn.terminate()
     if problem := mismatch(state, settings.schema):
         raise SchemaMismatch(problem)
     return state
@@ -193,7 +198,6 @@ async def read_state(conn: asyncpg.Connection, schema: str) -> SchemaState:
 async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
         conn: asyncpg.Connection = await asyncpg.connect(**connect_options(settings))
-        await conn.execute("set lock_timeout = '2s'")  # never queue behind a long reader with everyone behind us
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
+    except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error) from error
     return conn

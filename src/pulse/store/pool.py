@@ -67,6 +67,7 @@ LOST = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the driver's own state when the server goes down in mid-answer
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
@@ -253,7 +254,13 @@ def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a
             return InvalidDatabaseUrl(
                 f"the database URL cannot be used: {error}; it reads postgresql://user:password@host:5432/name"
             )
-        case asyncpg.PostgresConnectionError() | asyncpg.InterfaceError() | OSError() | asyncio.TimeoutError():
+        case (
+            asyncpg.PostgresConnectionError()
+            | asyncpg.InterfaceError()
+            | asyncpg.InternalClientError()
+            | OSError()
+            | asyncio.TimeoutError()
+        ):
             reason = str(error) or type(error).__name__
             return DatabaseUnreachable(f"cannot reach the database: {reason}; is it running, is the address right?")
     return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {error}")

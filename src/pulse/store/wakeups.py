@@ -74,7 +74,8 @@ class Wakeups:
         """Tell this process at once, and the others soon."""
         for item in woken:
             self._tell(item)
-            self._unsent[item.topic] = max(item.priority, self._unsent.get(item.topic, -100))
+            if self._settings.notify:
+                self._unsent[item.topic] = max(item.priority, self._unsent.get(item.topic, -100))
         if self._unsent:
             self._has_unsent.set()
 
@@ -82,8 +83,9 @@ class Wakeups:
         """A job falls due after `delay`; told only if that is sooner than the next poll."""
         if delay <= SOON:
             self._tell_later(delay)
-            self._unsent_later = min(delay, self._unsent_later or delay)
-            self._has_unsent.set()
+            if self._settings.notify:
+                self._unsent_later = delay if self._unsent_later is None else min(delay, self._unsent_later)
+                self._has_unsent.set()
 
     def start(self) -> None:
         if not self._settings.notify:
@@ -93,21 +95,28 @@ class Wakeups:
             self._tasks.append(asyncio.create_task(self._listen_forever(), name="pulse wake-up listener"))
 
     async def stop(self) -> None:
+        """Tell what is still untold, also where nothing was started: a command that replays and ends, say."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        self.is_listening = False
+        if self._has_unsent.is_set():
+            await self._send()
 
     async def _send_forever(self) -> None:
         while True:
             await self._has_unsent.wait()
-            self._has_unsent.clear()
-            send = partial(send_wakeup, channel=self.channel, message=self._take_message())
-            try:
-                await self._database.run(send)
-            except PulseError as error:
-                log.debug("wake-up not sent, so others find out by polling: %s", error)
+            await self._send()
             await asyncio.sleep(SPACING)
+
+    async def _send(self) -> None:
+        self._has_unsent.clear()
+        send = partial(send_wakeup, channel=self.channel, message=self._take_message())
+        try:
+            await self._database.run(send)
+        except PulseError as error:
+            log.debug("wake-up not sent, so others find out by polling: %s", error)
 
     def _take_message(self) -> str:
         unsent, self._unsent = self._unsent, {}
@@ -134,15 +143,17 @@ class Wakeups:
         options = connect_options(self._settings)
         options["dsn"] = self._settings.listen_url or self._settings.database_url
         conn: asyncpg.Connection[Any] = await asyncpg.connect(**options)
+        is_closed = asyncio.Event()
+        conn.add_termination_listener(lambda _: is_closed.set())
         try:
             await conn.add_listener(self.channel, self._hear)
             self.is_listening = True
             self._tell(EVERYTHING)  # whatever was sent while nobody listened is gone
-            while True:
-                await asyncio.sleep(PROBE_EVERY)
+            while not await _happens(is_closed, within=PROBE_EVERY):
                 self._heard_probe.clear()
                 await conn.execute("select pg_notify($1, $2)", self.channel, f"{self._sender}\n?")
                 await asyncio.wait_for(self._heard_probe.wait(), PROBE_PATIENCE)
+            raise ConnectionResetError("the server closed it")
         finally:
             conn.terminate()
 
@@ -169,3 +180,11 @@ class Wakeups:
     def _tell_later(self, delay: timedelta) -> None:
         for listener in self._later:
             listener(delay)
+
+
+async def _happens(event: asyncio.Event, *, within: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), within)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,520 @@
+"""Is there always a hint that there may be work, soon and cheaply, and does nothing depend on it?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from pulse.engine.engine import Engine
+from pulse.settings import Settings
+from pulse.store import wakeups
+from pulse.store.jobs import Woken
+from pulse.store.pool import Database
+from pulse.store.wakeups import EVERYTHING, LONGEST_MESSAGE, Wakeups
+from tests.factories import a_report, claim_one, lease_of, submit_one
+
+CHANNEL = '"pulse".wakeups'
+
+
+class Heard:
+    """What one process was told."""
+
+    def __init__(self, source: Wakeups) -> None:
+        self.woken: list[Woken] = []
+        self.later: list[timedelta] = []
+        self._changed = asyncio.Event()
+        source.on_wake(lambda item: self._note(self.woken, item))
+        source.on_later(lambda delay: self._note(self.later, delay))
+
+    def _note(self, where: list[Any], item: Any) -> None:
+        where.append(item)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[Heard], object], patience: float = 2.0) -> None:
+        async with asyncio.timeout(patience):
+            while not condition(self):
+                self._changed.clear()
+                await self._changed.wait()
+
+    def forget(self) -> None:
+        self.woken.clear()
+        self.later.clear()
+
+
+@asynccontextmanager
+async def process(settings: Settings, *, is_listening: bool = True) -> AsyncIterator[tuple[Engine, Heard]]:
+    """An engine as another process would have it, with its wake-ups running and its duties not."""
+    async with await Database.connect(settings) as database:
+        engine = Engine(database, buckets=settings.buckets)
+        heard = Heard(engine.wakeups)
+        engine.wakeups.start()
+        try:
+            if is_listening:
+                await heard.until(lambda heard: EVERYTHING in heard.woken)
+                heard.forget()
+            yield engine, heard
+        finally:
+            await engine.wakeups.stop()
+
+
+@pytest.fixture
+async def here(settings: Settings) -> AsyncIterator[tuple[Engine, Heard]]:
+    async with process(settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def there(settings: Settings) -> AsyncIterator[tuple[Engine, Heard]]:
+    async with process(settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def wire(settings: Settings) -> AsyncIterator[tuple[asyncpg.Connection, list[str]]]:
+    """A connection that is nobody's, and all that is sent while it listens."""
+    conn = await asyncpg.connect(settings.database_url)
+    sent: list[str] = []
+    await conn.add_listener(CHANNEL, lambda *heard: sent.append(str(heard[3])))
+    yield conn, sent
+    conn.terminate()
+
+
+async def flushed(conn: asyncpg.Connection) -> None:
+    """All that was committed before this has been heard after it."""
+    await conn.execute(f"notify {_quoted(CHANNEL)}, 'end'")
+    await conn.execute("select 1")
+
+
+def _quoted(channel: str) -> str:
+    return '"' + channel.replace('"', '""') + '"'
+
+
+# --- from process to process
+
+
+async def test_a_submit_here_is_heard_there_long_before_a_poll(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+) -> None:
+    await submit_one(here[0], topic="mail", priority=7)
+
+    await there[1].until(lambda heard: heard.woken)
+
+    assert there[1].woken == [Woken("mail", 7)]
+
+
+async def test_within_a_process_it_is_a_call_and_needs_no_message(settings: Settings) -> None:
+    async with process(replace(settings, notify=False), is_listening=False) as (engine, heard):
+        await submit_one(engine, topic="mail", priority=3)
+
+        assert heard.woken == [Woken("mail", 3)]
+
+
+async def test_a_process_does_not_hear_itself(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+    await submit_one(here[0])
+    await there[1].until(lambda heard: heard.woken)
+    here[1].forget()
+
+    await submit_one(there[0], topic="answer")  # sent later, so whatever it was sent itself would come first
+    await here[1].until(lambda heard: heard.woken)
+
+    assert here[1].woken == [Woken("answer", 0)]
+
+
+async def test_many_submits_make_few_messages(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    for number in range(200):
+        await submit_one(here[0], topic=f"topic {number % 3}", priority=number % 50)
+    took = loop.time() - started
+    await there[1].until(lambda heard: len({woken.topic for woken in heard.woken}) == 3)
+    await flushed(wire[0])
+
+    assert 1 <= len(wire[1]) - 1 <= took / wakeups.SPACING + 2
+    assert len(wire[1]) < 100
+
+
+async def test_of_several_in_one_message_the_most_urgent_counts(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+) -> None:
+    here[0].wakeups.wake([Woken("mail", 1), Woken("mail", 9), Woken("mail", 4), Woken("reports", -5)])
+
+    await there[1].until(lambda heard: len(heard.woken) == 2)
+
+    assert there[1].woken == [Woken("mail", 9), Woken("reports", -5)]
+
+
+async def test_whatever_makes_jobs_ready_is_heard(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+    engine, heard = here[0], there[1]
+
+    async def wakes(topic: str) -> None:
+        await heard.until(lambda heard: topic in {woken.topic for woken in heard.woken})
+        heard.forget()
+
+    await submit_one(engine, topic="a")
+    await wakes("a")
+    claim = await claim_one(engine, "a")
+    await engine.jobs.release([lease_of(claim)])
+    await wakes("a")
+    claim = await claim_one(engine, "a")
+    await engine.jobs.report([a_report(claim, a_report(claim).outcome.DISCARD)])
+    await engine.jobs.replay(claim.id)
+    await wakes("a")
+    await engine.jobs.pause("a")
+    await engine.jobs.resume("a")
+    await wakes("a")
+    await submit_one(engine, topic="b", delay=timedelta(milliseconds=1))
+    await asyncio.sleep(0.01)
+    await engine.duties.promote()
+    await wakes("b")
+
+
+async def test_topics_too_many_for_one_message_become_all_of_them(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    here[0].wakeups.wake(Woken(f"{number} {'ü' * 150}", 0) for number in range(100))
+
+    await there[1].until(lambda heard: heard.woken)
+    await flushed(wire[0])
+
+    assert there[1].woken == [EVERYTHING]
+    assert len(wire[1][0].encode()) < 100
+
+
+async def test_as_many_topics_as_fit_are_named(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    names = [f"{number:02} {'x' * 190}" for number in range(39)]
+    here[0].wakeups.wake(Woken(name, -100) for name in names)
+
+    await there[1].until(lambda heard: heard.woken)
+    await flushed(wire[0])
+
+    assert there[1].woken == [Woken(name, -100) for name in names]
+    assert LONGEST_MESSAGE - 200 < len(wire[1][0]) <= LONGEST_MESSAGE
+
+
+# --- due soon
+
+
+async def test_a_job_due_soon_is_told_of_here_at_once_and_there_soon(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+) -> None:
+    await submit_one(here[0], delay=timedelta(milliseconds=250))
+
+    assert here[1].later == [timedelta(milliseconds=250)]
+    await there[1].until(lambda heard: heard.later)
+    assert there[1].later == [timedelta(milliseconds=250)]
+    assert there[1].woken == []
+
+
+async def test_a_job_due_late_is_left_to_polling(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+    await submit_one(here[0], delay=timedelta(seconds=2))
+    await submit_one(here[0], topic="after it")
+
+    await there[1].until(lambda heard: heard.woken)
+
+    assert here[1].later == there[1].later == []
+
+
+@pytest.mark.parametrize("delays", [(0, 400), (400, 0), (300, 20, 900)])
+async def test_of_several_the_soonest_counts(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard], delays: tuple[int, ...]
+) -> None:
+    for delay in delays:
+        here[0].wakeups.wake_later(timedelta(milliseconds=delay))
+
+    await there[1].until(lambda heard: heard.later)
+
+    assert there[1].later == [timedelta(milliseconds=min(delays))]
+
+
+async def test_a_retry_that_is_due_soon_is_told_of(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+    await submit_one(here[0])
+    claim = await claim_one(here[0])
+    there[1].forget()
+
+    outcome = a_report(claim).outcome.FAIL
+    await here[0].jobs.report([a_report(claim, outcome, delay=timedelta(milliseconds=300))])
+
+    await there[1].until(lambda heard: heard.later)
+    assert there[1].later == [timedelta(milliseconds=300)]
+
+
+async def test_a_job_whose_time_has_passed_is_ready_now(
+    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+) -> None:
+    await submit_one(here[0], topic="past", run_at=datetime.now(UTC) - timedelta(hours=1))
+
+    assert Woken("past", 0) in here[1].woken
+    await there[1].until(lambda heard: Woken("past", 0) in heard.woken)
+
+
+# --- from SQL
+
+
+async def test_enqueue_wakes_after_the_commit(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    conn, sent = wire
+    async with conn.transaction():
+        await conn.execute("select pulse.enqueue('mail', '{}', '{\"priority\": 4}')")
+        await asyncio.sleep(0.05)
+        assert (there[1].woken, sent) == ([], [])
+
+    await there[1].until(lambda heard: heard.woken)
+    assert there[1].woken == [Woken("mail", 4)]
+
+
+async def test_enqueue_does_not_wake_after_a_rollback(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    conn, _ = wire
+    transaction = conn.transaction()
+    await transaction.start()
+    await conn.execute("select pulse.enqueue('mail')")
+    await transaction.rollback()
+
+    await conn.execute("select pulse.enqueue('after')")
+    await there[1].until(lambda heard: heard.woken)
+
+    assert there[1].woken == [Woken("after", 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('{"delay": 0.25}', ["+250"]),
+        ('{"delay": 1}', ["+1000"]),
+        ('{"delay": 0.0001}', ["+0"]),
+        ('{"delay": 1.5}', []),
+        ('{"delay": 0}', ["0 mail"]),
+        ('{"run_at": "2020-01-01T00:00:00Z", "priority": -3}', ["-3 mail"]),
+        ('{"topic": "in two words", "priority": 100}', ["100 in two words"]),
+        ('{"notify": false}', []),
+    ],
+)
+async def test_what_enqueue_sends(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]], options: str, message: list[str]
+) -> None:
+    conn, sent = wire
+    await conn.execute("select pulse.enqueue('mail', '{}', $1)", options)
+
+    await flushed(conn)
+
+    assert sent == [*message, "end"]
+    expected = [timedelta(milliseconds=int(line)) for line in message if line.startswith("+")]
+    await there[1].until(lambda heard: len(heard.later) + len(heard.woken) == len(message))
+    assert there[1].later == expected
+
+
+async def test_a_key_that_is_held_wakes_nobody(wire: tuple[asyncpg.Connection, list[str]]) -> None:
+    conn, sent = wire
+    for _ in range(2):
+        await conn.execute("select pulse.enqueue('mail', '{}', '{\"unique_key\": \"k\"}')")
+
+    await flushed(conn)
+
+    assert sent == ["0 mail", "end"]
+
+
+# --- what may be on the channel
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "?",
+        "mail",
+        "1",
+        "1000 mail",
+        "x mail",
+        "+",
+        "+-5",
+        "+99999",
+        "+1.5",
+        "@",
+        "@somebody",
+        "@somebody\n?",
+        "\n\n",
+    ],
+)
+async def test_what_is_not_understood_is_passed_over(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]], message: str
+) -> None:
+    await wire[0].execute("select pg_notify($1, $2)", CHANNEL, message)
+    await wire[0].execute("select pg_notify($1, '5 understood')", CHANNEL)
+
+    await there[1].until(lambda heard: heard.woken)
+
+    assert there[1].woken == [Woken("understood", 5)]
+    assert there[1].later == []
+
+
+async def test_the_lines_around_one_that_is_not_understood_count(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    await wire[0].execute("select pg_notify($1, $2)", CHANNEL, "@other\n1 one\nnonsense\n+20\n2 two words")
+
+    await there[1].until(lambda heard: len(heard.woken) == 2 and heard.later)
+
+    assert there[1].woken == [Woken("one", 1), Woken("two words", 2)]
+    assert there[1].later == [timedelta(milliseconds=20)]
+
+
+async def test_schemas_do_not_hear_each_other(
+    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    await wire[0].execute("select pg_notify('\"other\".wakeups', '1 elsewhere')")
+    await wire[0].execute("select pg_notify($1, '1 here')", CHANNEL)
+
+    await there[1].until(lambda heard: heard.woken)
+
+    assert there[1].woken == [Woken("here", 1)]
+
+
+# --- the listener
+
+
+async def _listeners(conn: asyncpg.Connection) -> list[int]:
+    rows = await conn.fetch(
+        "select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %' "
+        "and pid <> pg_backend_pid()"
+    )
+    return [row["pid"] for row in rows]
+
+
+async def test_a_listener_that_lost_its_connection_is_back_at_once_and_says_so(
+    settings: Settings, there: tuple[Engine, Heard]
+) -> None:
+    """Within one short pause, not at the next probe: until then every wake-up would be lost."""
+    engine, heard = there
+    conn = await asyncpg.connect(settings.database_url)
+    try:
+        [pid] = await _listeners(conn)
+
+        await conn.execute("select pg_terminate_backend($1)", pid)
+
+        await heard.until(lambda heard: EVERYTHING in heard.woken)
+        assert engine.wakeups.is_listening
+        heard.forget()
+        await conn.execute("select pulse.enqueue('mail')")
+        await heard.until(lambda heard: Woken("mail", 0) in heard.woken)
+    finally:
+        conn.terminate()
+
+
+async def test_the_probe_finds_a_listener_that_hears_nothing(
+    settings: Settings, there: tuple[Engine, Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "PROBE_EVERY", 0.02)
+    monkeypatch.setattr(wakeups, "PROBE_PATIENCE", 0.05)
+    async with process(settings) as (engine, heard):
+        await asyncio.sleep(0.2)
+        assert heard.woken == [], "a listener that hears its probes stays as it is"
+
+        with monkeypatch.context() as deaf:
+            deaf.setattr(engine.wakeups._heard_probe, "set", lambda: None)
+            await heard.until(lambda heard: EVERYTHING in heard.woken)
+
+        heard.forget()
+        await submit_one(there[0])
+        await heard.until(lambda heard: Woken("mail", 0) in heard.woken)
+    assert there[1].woken[:1] == [Woken("mail", 0)], "the probes were no news to others"
+
+
+async def test_a_listener_that_cannot_connect_goes_on_trying(settings: Settings, caplog: Any) -> None:
+    wrong = replace(settings, listen_url="postgresql://pulse@127.0.0.1:1/pulse")
+
+    async with process(wrong, is_listening=False) as (engine, heard):
+        async with asyncio.timeout(2):
+            while sum("listener lost its connection" in line for line in caplog.messages) < 2:
+                await asyncio.sleep(0.01)
+
+        assert not engine.wakeups.is_listening
+        await submit_one(engine)
+        assert heard.woken == [Woken("mail", 0)], "and nothing else suffers"
+
+
+async def test_a_listener_may_have_a_way_of_its_own(settings: Settings) -> None:
+    direct = replace(settings, listen_url=settings.database_url)
+
+    async with process(direct) as (engine, _):
+        assert engine.wakeups.is_listening
+
+
+# --- without notifications
+
+
+async def test_with_notify_off_nothing_is_sent_and_polling_finds_the_work(
+    settings: Settings, wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    quiet = replace(settings, notify=False)
+    async with AsyncExitStack() as stack:
+        here, _ = await stack.enter_async_context(process(quiet, is_listening=False))
+        there, heard = await stack.enter_async_context(process(quiet, is_listening=False))
+        before = asyncio.all_tasks()
+
+        await submit_one(here)
+        await submit_one(here, delay=timedelta(milliseconds=1))
+        await flushed(wire[0])
+
+        assert wire[1] == ["end"]
+        assert heard.woken == []
+        assert not there.wakeups.is_listening
+        assert asyncio.all_tasks() == before
+        assert (await claim_one(there)).topic == "mail"
+
+
+async def test_what_is_never_sent_is_not_gathered_either(settings: Settings) -> None:
+    """A process that submits to a new topic for each customer would grow for ever."""
+    async with process(replace(settings, notify=False), is_listening=False) as (engine, _):
+        for number in range(100):
+            engine.wakeups.wake([Woken(f"topic {number}", 0)])
+        engine.wakeups.wake_later(timedelta())
+
+        assert not engine.wakeups._unsent
+        assert engine.wakeups._unsent_later is None
+
+
+async def test_behind_pgbouncer_nobody_listens_unless_told_where(settings: Settings) -> None:
+    pooled = replace(settings, pgbouncer=True)
+
+    async with process(pooled, is_listening=False) as (engine, _):
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert "pulse wake-up sender" in names
+        assert "pulse wake-up listener" not in names
+        assert not engine.wakeups.is_listening
+
+    async with process(replace(pooled, listen_url=settings.database_url)) as (engine, _):
+        assert engine.wakeups.is_listening
+
+
+async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(settings: Settings, monkeypatch: Any) -> None:
+    async with process(replace(settings, patience=timedelta(milliseconds=50))) as (engine, heard):
+        broken = True
+        original = wakeups.send_wakeup
+
+        async def send(conn: Any, **given: Any) -> None:
+            if broken:
+                await conn.fetch("select pg_terminate_backend(pg_backend_pid())")
+            await original(conn, **given)
+
+        monkeypatch.setattr(wakeups, "send_wakeup", send)
+        await submit_one(engine)
+        await asyncio.sleep(0.15)
+        broken = False
+        async with process(settings) as (_, there):
+            await submit_one(engine, topic="next")
+            await there.until(lambda heard: Woken("next", 0) in heard.woken)
+        assert heard.woken == [Woken("mail", 0), Woken("next", 0)]

@@ -1,0 +1,169 @@
+"""Does every setting have its twin in the environment, and is every senseless one refused by name?"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, FrozenInstanceError, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulse.model.errors import InvalidInput, InvalidSettings
+from pulse.settings import Settings
+
+# A value for each that is not its default, as text and as what the text means.
+TWINS: dict[str, tuple[str, Any]] = {
+    "database_url": ("postgresql://here/pulse", "postgresql://here/pulse"),
+    "listen_url": ("postgresql://direct/pulse", "postgresql://direct/pulse"),
+    "schema": ("jobs_2", "jobs_2"),
+    "buckets": ("16", 16),
+    "state_dir": ("/var/lib/pulse", Path("/var/lib/pulse")),
+    "postgres": ("/opt/pg/bin", "/opt/pg/bin"),
+    "pool_size": ("9", 9),
+    "pgbouncer": ("yes", True),
+    "notify": ("off", False),
+    "patience": ("1m30s", timedelta(seconds=90)),
+    "lease": ("2m", timedelta(minutes=2)),
+    "heartbeat": ("250ms", timedelta(milliseconds=250)),
+    "watchdog": ("7", timedelta(seconds=7)),
+    "tick": ("1.5s", timedelta(seconds=1.5)),
+    "keep_completed": ("1h", timedelta(hours=1)),
+    "keep_canceled": ("2d", timedelta(days=2)),
+    "keep_dead_lettered": ("90d", timedelta(days=90)),
+}
+
+
+def test_there_is_an_example_for_every_setting() -> None:
+    assert list(TWINS) == [field.name for field in fields(Settings)]
+    assert all(field.default is not MISSING and field.default != TWINS[field.name][1] for field in fields(Settings))
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_every_setting_is_read_from_its_twin_in_the_environment(name: str) -> None:
+    text, value = TWINS[name]
+
+    settings = Settings.from_env({f"PULSE_{name.upper()}": text})
+
+    assert getattr(settings, name) == value
+    assert type(getattr(settings, name)) is type(value)
+    others = [other for other in TWINS if other != name]
+    assert all(getattr(settings, other) == getattr(Settings(), other) for other in others)
+
+
+def test_an_empty_environment_means_the_defaults() -> None:
+    assert Settings.from_env({}) == Settings()
+    assert Settings.from_env({f"PULSE_{name.upper()}": "" for name in TWINS}) == Settings()
+
+
+def test_what_is_not_ours_is_not_read() -> None:
+    assert Settings.from_env({"SCHEMA": "x", "PULSE_TEST_SERVER": "y", "pulse_schema": "z"}) == Settings()
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_an_override_wins_over_the_environment(name: str) -> None:
+    text, value = TWINS[name]
+    default = getattr(Settings(), name)
+    override = value if default is None else default
+
+    settings = Settings.from_env({f"PULSE_{name.upper()}": text}, **{name: override})
+
+    assert getattr(settings, name) == override
+
+
+def test_an_override_of_none_is_none_at_all() -> None:
+    assert Settings.from_env({"PULSE_SCHEMA": "here"}, schema=None, lease=None).schema == "here"
+
+
+def test_settings_are_checked_once_all_of_them_are_known() -> None:
+    """A short lease in the environment goes well with the shorter heartbeat of a flag."""
+    settings = Settings.from_env({"PULSE_LEASE": "6s"}, heartbeat=timedelta(seconds=2))
+
+    assert settings.lease == timedelta(seconds=6)
+
+
+def test_the_database_is_also_looked_for_where_platforms_put_it() -> None:
+    platform = {"DATABASE_URL": "postgresql://platform/db"}
+
+    assert Settings.from_env(platform).database_url == "postgresql://platform/db"
+    ours = platform | {"PULSE_DATABASE_URL": "postgresql://ours/db"}
+    assert Settings.from_env(ours).database_url == "postgresql://ours/db"
+    assert Settings.from_env(ours, database_url="postgresql://flag/db").database_url == "postgresql://flag/db"
+
+
+@pytest.mark.parametrize("text", ["1", "true", "YES", "On"])
+def test_yes_may_be_said_in_several_ways(text: str) -> None:
+    assert Settings.from_env({"PULSE_PGBOUNCER": text}).pgbouncer is True
+
+
+@pytest.mark.parametrize("text", ["0", "false", "NO", "Off"])
+def test_so_may_no(text: str) -> None:
+    assert Settings.from_env({"PULSE_NOTIFY": text}).notify is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("PULSE_LEASE", "soon", "PULSE_LEASE: 'soon' is not a duration"),
+        ("PULSE_TICK", "-5s", "PULSE_TICK: '-5s' is not a duration"),
+        ("PULSE_BUCKETS", "many", "PULSE_BUCKETS: invalid literal"),
+        ("PULSE_BUCKETS", "1.5", "PULSE_BUCKETS"),
+        ("PULSE_POOL_SIZE", "0", "pool_size must be at least 1, not 0"),
+        ("PULSE_NOTIFY", "maybe", "PULSE_NOTIFY: 'maybe' is neither yes nor no"),
+        ("PULSE_SCHEMA", "Pulse", "schema 'Pulse' must be lower-case"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_name(name: str, text: str, words: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.from_env({name: text})
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"schema": ""}, "schema ''"),
+        ({"schema": "a-b"}, "schema 'a-b'"),
+        ({"schema": "9lives"}, "not start with a digit"),
+        ({"schema": "x" * 49}, "at most 48 long"),
+        ({"buckets": 0}, "buckets must be between 1 and 4096, not 0"),
+        ({"buckets": 4097}, "buckets must be between 1 and 4096, not 4097"),
+        ({"pool_size": 0}, "pool_size"),
+        ({"pool_size": -1}, "pool_size"),
+        ({"lease": timedelta()}, "lease must be longer than nothing"),
+        ({"heartbeat": timedelta()}, "heartbeat must be longer than nothing"),
+        ({"watchdog": -timedelta(seconds=1)}, "watchdog must be longer than nothing"),
+        ({"tick": timedelta()}, "tick must be longer than nothing"),
+        ({"lease": timedelta(seconds=29)}, "three heartbeats"),
+        ({"heartbeat": timedelta(seconds=10, microseconds=1)}, "three heartbeats"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_construction(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings(**given)
+
+    assert words in str(refused.value)
+    assert isinstance(refused.value, InvalidInput)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"buckets": 4096},
+        {"schema": "x" * 48},
+        {"schema": "_"},
+        {"pool_size": 1},
+        {"lease": timedelta(seconds=30), "heartbeat": timedelta(seconds=10)},
+        {"lease": timedelta(milliseconds=3), "heartbeat": timedelta(milliseconds=1)},
+    ],
+)
+def test_the_edges_are_allowed(given: dict[str, Any]) -> None:
+    settings = Settings(**given)
+
+    assert {name: getattr(settings, name) for name in given} == given
+
+
+def test_settings_do_not_change_once_they_are_made() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().schema = "other"  # type: ignore[misc]
