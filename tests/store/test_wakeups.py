@@ -12,13 +12,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse.engine.engine import Engine
+from pulse.engine.engine import Engine, open_engine
 from pulse.settings import Settings
 from pulse.store import wakeups
 from pulse.store.jobs import Woken
 from pulse.store.pool import Database
 from pulse.store.wakeups import EVERYTHING, LONGEST_MESSAGE, Wakeups
-from tests.factories import a_report, claim_one, lease_of, submit_one
+from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 CHANNEL = '"pulse".wakeups'
 
@@ -518,3 +518,14 @@ async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(settings: Settings,
             await submit_one(engine, topic="next")
             await there.until(lambda heard: Woken("next", 0) in heard.woken)
         assert heard.woken == [Woken("mail", 0), Woken("next", 0)]
+
+
+async def test_what_is_untold_is_told_on_stop(settings: Settings, wire: tuple[asyncpg.Connection, list[str]]) -> None:
+    """A command that replays and ends has no time to wait for the sender."""
+    _, heard = wire
+    async with open_engine(settings) as engine:
+        await engine.jobs.submit([a_new_job()])
+
+    async with asyncio.timeout(2):
+        while not any("0 mail" in message for message in heard):
+            await asyncio.sleep(0.01)
