@@ -176,7 +176,8 @@ async def set_scene(engine: Engine, clock: FrozenClock, status: JobStatus, later
 
 async def final_state(engine: Engine, scene: Scene, results: list[object]) -> tuple[Any, ...]:
     job = await engine.jobs.get(scene.job_id)
-    row = (job.status, job.attempt, job.refunded, job.lease_id, job.last_error, job.result, job.lease_until is None)
+    fence = job.lease_id - scene.lease_id
+    row = (job.status, job.attempt, job.refunded, fence, job.last_error, job.result, job.lease_until is None)
     attempts = tuple(attempt.error for attempt in await engine.jobs.attempts(scene.job_id))
     counts = tuple((count.topic, tuple(sorted(count.counts.items()))) for count in await engine.jobs.counts())
     return tuple(results), row, attempts, counts

@@ -140,6 +140,7 @@ class Jobs:
         """For each id: None if it was replayed, else why not."""
 
         async def replay(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+            await store.free_replayed_keys(conn, bucket=bucket, ids=ids)
             moved, woken = await store.replay_jobs(conn, bucket=bucket, ids=ids)
             self._wake(woken)
             return moved
@@ -175,6 +176,9 @@ class Jobs:
 
     async def claim_for(self, topic: str, seats: Sequence[str], *, slots: int) -> list[Claim]:
         """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several."""
+        check_topic(topic)
+        if not seats:
+            raise InvalidOption("seats", seats, "it is a list of at least one worker")
         if not 1 <= slots <= CLAIM_LIMIT:
             raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
         mark = self._marks.where(topic)

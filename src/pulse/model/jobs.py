@@ -14,8 +14,10 @@ from pulse.model.text import check_json, check_name, check_text, check_topic, cl
 
 MOST_ATTEMPTS = 1_000
 LONGEST = timedelta(days=3653)  # ten years
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # what is before is a forgotten value, not an instant
 MOST_TAGS = 32
 KEY_LIMIT = 500
+KEY_BYTES = 1_600  # with the longest topic, what an index entry can hold
 PAGE_LIMIT = 500
 _LARGEST = (1 << 63) - 1
 
@@ -132,6 +134,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         _check_instant("deadline", self.deadline)
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key, KEY_LIMIT)
+            if len(self.unique_key.encode()) > KEY_BYTES:
+                raise InvalidOption(
+                    "unique_key", self.unique_key[:40], f"it must have at most {KEY_BYTES} bytes of UTF-8"
+                )
         elif self.unique_window is not None:
             raise InvalidOption("unique_window", str(self.unique_window), "it needs a unique_key")
         _check_tags(self.tags)
@@ -356,6 +362,8 @@ def _check_instant(option: str, value: Any) -> None:  # noqa: ANN401
         raise InvalidOption(option, value, "it is a datetime with a time zone")
     if value.tzinfo is None:
         raise InvalidOption(option, value.isoformat(), "it has no time zone; add one, for example +00:00")
+    if value < EARLIEST:
+        raise InvalidOption(option, value.isoformat(), "it is before 1970")
     if value - datetime.now(UTC) > LONGEST:
         raise InvalidOption(option, value.isoformat(), "it is more than ten years away")
 

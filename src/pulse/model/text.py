@@ -24,6 +24,8 @@ _ESCAPED = re.compile(
     r"\\(?:\\|u0000|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
+_TOO_SMALL = re.compile(r"[0-9][eE]-[0-9]{4,}|\.[0-9]{16383}")  # of what JSON allows and jsonb does not
+
 
 def check_name(what: str, name: object) -> str:
     """A name of a task, topic, worker or tag: 1 to 200 characters, none of them a control character."""
@@ -71,6 +73,8 @@ def check_json(what: str, text: str) -> str:
         )
     if _may_be_unstorable(text) and _is_unstorable(text):
         raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
+    if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text):
+        raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

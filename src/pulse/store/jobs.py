@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -210,6 +210,10 @@ async def cancel_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID], rea
     return {row["id"] for row in rows}
 
 
+async def free_replayed_keys(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> None:
+    await conn.rows("free_replayed_keys", bucket=bucket, ids=ids)
+
+
 async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
     rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids)
     return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
@@ -285,8 +289,11 @@ def _claim_keys(rows: Sequence[Record]) -> list[ClaimKey]:
 
 
 def _job(row: Record) -> Job:
-    identity, status, *rest = row
-    return Job(identity, JobStatus(status), *rest)
+    values = dict(row)
+    values["status"] = JobStatus(values["status"])
+    if values["key_held_until"] is not None:  # the driver reads infinity as an instant without a zone
+        values["key_held_until"] = values["key_held_until"].replace(tzinfo=UTC)
+    return Job(**values)
 
 
 def _json(value: object) -> str | None:

@@ -8,19 +8,24 @@
 -- "running" is said as `lease_until is not null`, which a CHECK makes the same, so that no smaller index tempts.
 
 -- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces)
--- Insert those that are new; one whose id or held key exists already is left out of the answer.
-with submitted as (
+-- Insert those that are new; one whose id or held key exists already is left out of the answer. A key that another
+-- transaction is just submitting is waited for, but only for a second: it may be one that stays open.
+with patience as materialized (
+    select set_config('lock_timeout', '1000', true)
+),
+submitted as (
     insert into pulse.jobs (
         bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
-        unique_key, key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status
+        unique_key, key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status, lease_id
     )
     select
         bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
         unique_key, case when unique_key is not null then coalesce(pulse.now() + unique_window, 'infinity') end,
         result_ttl, tags, trace, pulse.now(), due.at,
         case when due.at <= pulse.now() then pulse.now() end,
-        case when due.at <= pulse.now() then 'PENDING' else 'SCHEDULED' end
-    from unnest(
+        case when due.at <= pulse.now() then 'PENDING' else 'SCHEDULED' end,
+        extract(epoch from pulse.now()) * 1000000
+    from patience, unnest(
         :buckets::smallint[], :ids::uuid[], :topics::text[], :tasks::text[], :payloads::jsonb[],
         :priorities::smallint[], :delays::interval[], :run_ats::timestamptz[], :max_attempts::int[],
         :retries::jsonb[], :timeouts::interval[], :deadlines::timestamptz[], :unique_keys::text[],
@@ -40,14 +45,14 @@ tallied as (
 select id from submitted;
 
 -- name: free_keys(buckets, topics, keys)
--- Let go of unique keys whose window has passed, before new jobs ask for them.
+-- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
 with passed as materialized (
     select job.*
     from unnest(:buckets::smallint[], :topics::text[], :keys::text[]) as wanted (bucket, topic, key)
     cross join lateral (
         select bucket, ctid as place from pulse.jobs
         where jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and jobs.unique_key = wanted.key
-            and jobs.key_held_until <= pulse.now()
+            and jobs.key_held_until <= pulse.now() and lease_until is null
         for no key update skip locked
     ) as job
 )
@@ -248,6 +253,7 @@ logged as (
     select :bucket, id, lease_id, attempt, locked_by, claimed_at, pulse.now(), error, traceback
     from moved
     where outcome <> 'SNOOZE'
+    on conflict do nothing
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
@@ -286,6 +292,7 @@ moved as (
 logged as (
     insert into pulse.attempts (bucket, job_id, lease_id, attempt, worker, started_at, ended_at, error)
     select :bucket, id, claim, attempt, locked_by, claimed_at, pulse.now(), last_error from moved
+    on conflict do nothing
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
@@ -389,8 +396,9 @@ tallied as (
 select id from moved;
 
 -- name: peek_duties(buckets)
--- One read that tells the loops which buckets have anything to do, and when the next job falls due.
-select bucket, due.run_at - pulse.now() as until_due, late.deadline - pulse.now() as until_late
+-- One read that tells the loops which buckets have anything to do, and when the next job falls due. What is long past
+-- is past by a day: an instant of any size must not stop the loop.
+select bucket, greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() as until_due, greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() as until_late
 from unnest(:buckets::smallint[]) as bucket
 left join lateral (
     select run_at from pulse.jobs
@@ -432,10 +440,32 @@ tallied as (
 )
 select id, was from canceled;
 
+-- name: free_replayed_keys(bucket, ids)
+-- As free_keys, for the keys that these jobs want back.
+with passed as materialized (
+    select holder.*
+    from unnest(:ids::uuid[]) as wanted (id)
+    cross join lateral (
+        select topic, unique_key from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+    ) as named
+    cross join lateral (
+        select bucket, ctid as place from pulse.jobs
+        where jobs.bucket = :bucket and jobs.topic = named.topic and jobs.unique_key = named.unique_key
+            and jobs.key_held_until <= pulse.now() and lease_until is null
+        for no key update skip locked
+    ) as holder
+)
+update pulse.jobs set key_held_until = null
+from passed
+where jobs.bucket = passed.bucket and jobs.ctid = passed.place;
+
 -- name: replay_jobs(bucket, ids)
 -- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
 -- the key by now, or two of these share one, the job stays where it is.
-with named as materialized (
+with patience as materialized (
+    select set_config('lock_timeout', '1000', true)
+),
+named as materialized (
     select job.*
     from unnest(:ids::uuid[]) as wanted (id)
     cross join lateral (
@@ -468,8 +498,12 @@ replayed as (
         lease_id = lease_id + 1,
         finished_at = null,
         deadline = case when deadline > pulse.now() then deadline end,
-        key_held_until = case when unique_key is not null then coalesce(key_held_until, 'infinity') end
-    from chosen
+        key_held_until = case
+            when unique_key is null then null
+            when key_held_until > pulse.now() then key_held_until
+            else 'infinity'
+        end
+    from patience, chosen
     where jobs.bucket = chosen.bucket and jobs.ctid = chosen.place
     returning jobs.id, topic, priority
 ),
@@ -496,7 +530,7 @@ with past as materialized (
             and (key_held_until is null or key_held_until <= pulse.now())
         order by finished_at, id
         limit :limit
-        for no key update skip locked
+        for update skip locked
     ) as old
     where counts.bucket = :bucket and counts.status in ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
     limit :limit

@@ -62,7 +62,8 @@ CONFLICTS = (
     asyncpg.UniqueViolationError,
 )
 # The link is gone, or this server is not (or no longer) one that takes writes. A statement may have been applied
-# all the same, so only what can be repeated harmlessly is tried again: here, that is everything.
+# all the same. All of ours can be repeated: ids are minted before, fences are checked within. A claim whose answer
+# was lost is the one that leaves a trace: its jobs are leased to nobody, and come back, charged, when the lease ends.
 LOST = (
     OSError,
     asyncio.TimeoutError,
@@ -194,7 +195,7 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         "dsn": settings.database_url,
         "timeout": 5,
         "command_timeout": settings.patience.total_seconds(),
-        "server_settings": {"application_name": "pulse"},
+        "server_settings": {"application_name": "pulse", "default_transaction_isolation": "read committed"},
     }
     if settings.pgbouncer:
         options["statement_cache_size"] = 0
@@ -240,7 +241,9 @@ def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
-        case asyncpg.DataError():
+        case asyncpg.LockNotAvailableError():
+            return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
+        case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
             return InvalidInput(f"the database cannot take this value: {error}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
             return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")

@@ -21,7 +21,8 @@ create table if not exists pulse.jobs (
     attempt int not null default 0,          -- claims so far; only ever grows
     max_attempts int not null,               -- how many may be charged
     refunded int not null default 0,         -- claims that are not charged: attempt - refunded is the bill
-    lease_id bigint not null default 0,      -- the fence: raised by each claim and by whatever takes one away
+    lease_id bigint not null,                -- the fence: raised by each claim and by whatever takes one away. It
+                                             -- starts at the time, so that an id used again after retention goes on
     submitted_at timestamptz not null,
     ready_at timestamptz,                    -- when it last became PENDING
     run_at timestamptz not null,             -- not before; each retry and snooze moves it
@@ -171,6 +172,17 @@ begin
 end
 $$;
 
+-- A number of a policy, whatever is in it: recording a failure must never itself fail.
+create or replace function pulse.bounded(value jsonb, fallback float8, minimum float8, maximum float8) returns float8
+language sql immutable parallel safe
+as $$
+    select case
+        when jsonb_typeof(value) = 'number'
+        then least(greatest(value::numeric, minimum::numeric), maximum::numeric)::float8
+        else fallback
+    end
+$$;
+
 -- How long a job waits after its nth failure. Jitter comes from a hash and not from random(): a volatile
 -- function in an UPDATE is refused by Citus, and a hash spreads a burst of failures just as well.
 create or replace function pulse.backoff(retry jsonb, failures int, seed text) returns interval
@@ -178,15 +190,17 @@ language sql immutable parallel safe
 as $$
     select make_interval(secs => least(
         case coalesce(retry ->> 'kind', 'quadratic')
-            when 'fixed' then coalesce((retry ->> 'base')::float8, 1)
-            when 'list' then (retry -> 'delays' ->> least(failures, jsonb_array_length(retry -> 'delays')) - 1)::float8
+            when 'fixed' then pulse.bounded(retry -> 'base', 1, 0, 315619200)
+            when 'list' then pulse.bounded(retry -> 'delays' -> least(failures, case
+                when jsonb_typeof(retry -> 'delays') = 'array' then jsonb_array_length(retry -> 'delays') else 0
+            end) - 1, 1, 0, 315619200)
             when 'exponential' then
-                coalesce((retry ->> 'base')::float8, 1)
-                * power(coalesce((retry ->> 'factor')::float8, 2), least(failures - 1, 64))
-            else coalesce((retry ->> 'base')::float8, 1) * failures::float8 * failures
+                pulse.bounded(retry -> 'base', 1, 0, 315619200)
+                * power(pulse.bounded(retry -> 'factor', 2, 1, 100), least(failures - 1, 64))
+            else pulse.bounded(retry -> 'base', 1, 0, 315619200) * failures::float8 * failures
         end,
-        coalesce((retry ->> 'most')::float8, 86400)
-    ) * (1 + coalesce((retry ->> 'jitter')::float8, 0.1)
+        pulse.bounded(retry -> 'most', 86400, 0, 315619200)
+    ) * (1 + pulse.bounded(retry -> 'jitter', 0.1, 0, 1)
              * ((hashtextextended(seed, failures) & 65535) / 32767.5 - 1)))
 $$;
 

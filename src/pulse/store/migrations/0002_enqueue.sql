@@ -61,7 +61,7 @@ begin
     if given is null then
         return null;
     end if;
-    if given !~ '^\d{4}-\d\d-\d\d[T ].*(Z|z|[+-]\d\d(:?\d\d)?)$' then
+    if given !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|z|[+-][0-9]{2}(:?[0-9]{2})?)$' then
         perform pulse.refuse(format('%s %s is not valid: it is an instant with a time zone, such as 2030-01-31T09:00:00Z',
             name, quote_literal(given)));
     end if;
@@ -72,6 +72,8 @@ begin
     end;
     if found > pulse.now() + interval '3653 days' then
         perform pulse.refuse(format('%s %s is not valid: it is more than ten years away', name, quote_literal(given)));
+    elsif found < timestamptz '1970-01-01 00:00:00Z' then
+        perform pulse.refuse(format('%s %s is not valid: it is before 1970', name, quote_literal(given)));
     end if;
     return found;
 end
@@ -86,11 +88,21 @@ begin
     if given is null then
         return fallback;
     end if;
-    if given !~ '^-?\d{1,9}$' or given::int not between minimum and maximum then
+    if given !~ '^-?[0-9]{1,9}$' or given::int not between minimum and maximum then
         perform pulse.refuse(format('%s %s is not valid: it is a whole number from %s to %s',
             name, quote_literal(given), minimum, maximum));
     end if;
     return given::int;
+end
+$$;
+
+create or replace function pulse.check_number(what text, value jsonb, minimum numeric, maximum numeric) returns void
+language plpgsql
+as $$
+begin
+    if value is not null and (jsonb_typeof(value) <> 'number' or value::numeric not between minimum and maximum) then
+        perform pulse.refuse(format('%s %s is not valid: it is a number from %s to %s', what, value, minimum, maximum));
+    end if;
 end
 $$;
 
@@ -117,13 +129,15 @@ begin
         perform pulse.refuse(format('retry kind %s is not valid: it is quadratic, exponential, fixed or list',
             quote_literal(kind)));
     end if;
-    if (kind = 'list') <> (coalesce(jsonb_array_length(retry -> 'delays'), 0) > 0) then
+    if retry ? 'delays' and jsonb_typeof(retry -> 'delays') <> 'array'
+        or (kind = 'list') <> (coalesce(jsonb_array_length(retry -> 'delays'), 0) > 0) then
         perform pulse.refuse('retry delays are not valid: kind list needs them and no other kind takes them');
     end if;
-    perform pulse.backoff(retry, failures, '') from generate_series(1, 3) as failures;
-exception
-    when invalid_parameter_value then raise;
-    when others then perform pulse.refuse(format('retry is not valid: %s', sqlerrm));
+    perform pulse.check_number('retry base', retry -> 'base', 0, 315619200);
+    perform pulse.check_number('retry most', retry -> 'most', 0, 315619200);
+    perform pulse.check_number('retry factor', retry -> 'factor', 1, 100);
+    perform pulse.check_number('retry jitter', retry -> 'jitter', 0, 1);
+    perform pulse.check_number('retry delay', delay, 0, 315619200) from jsonb_array_elements(retry -> 'delays') as delay;
 end
 $$;
 
@@ -150,13 +164,19 @@ begin
     if options ? 'unique_window' and not options ? 'unique_key' then
         perform pulse.refuse('unique_window needs a unique_key');
     end if;
-    if length(options ->> 'unique_key') not between 1 and 500 then
-        perform pulse.refuse('unique_key is not valid: it must have 1 to 500 characters');
+    if length(options ->> 'unique_key') not between 1 and 500 or octet_length(options ->> 'unique_key') > 1600 then
+        perform pulse.refuse('unique_key is not valid: it must have 1 to 500 characters, and at most 1600 bytes');
     end if;
     if options ? 'tags' and (jsonb_typeof(options -> 'tags') <> 'array' or jsonb_array_length(options -> 'tags') > 32) then
         perform pulse.refuse('tags are not valid: they are an array of at most 32 names');
     end if;
+    if exists (select from jsonb_array_elements(options -> 'tags') as tag where jsonb_typeof(tag) <> 'string') then
+        perform pulse.refuse('tags are not valid: each of them is text');
+    end if;
     perform pulse.check_name('tag', tag) from jsonb_array_elements_text(options -> 'tags') as tag;
+    if jsonb_typeof(options -> 'trace') <> 'object' then
+        perform pulse.refuse('trace is not valid: it is an object such as {"traceparent": "…"}');
+    end if;
     perform pulse.check_retry(nullif(options -> 'retry', 'null'));
 end
 $$;
@@ -180,6 +200,7 @@ create or replace function pulse.enqueue(task text, args jsonb default '{}', opt
 language plpgsql
 as $$
 declare
+    options jsonb := jsonb_strip_nulls(coalesce(enqueue.options, '{}'));  -- a null is an option not given
     v_topic text := coalesce(options ->> 'topic', task);
     v_key text := options ->> 'unique_key';
     v_bucket smallint;
@@ -209,12 +230,19 @@ begin
 
     for tries in 1..3 loop
         if v_key is not null then
+            -- Not a running one's: its row would stay locked for as long as the caller's transaction, and its
+            -- heartbeats would be passed over. It lets go when it ends.
             update pulse.jobs set key_held_until = null
-            where bucket = v_bucket and topic = v_topic and unique_key = v_key and key_held_until <= pulse.now();
+            where bucket = v_bucket and id in (
+                select id from pulse.jobs
+                where bucket = v_bucket and topic = v_topic and unique_key = v_key and key_held_until <= pulse.now()
+                    and lease_until is null
+                for no key update skip locked
+            );
         end if;
         insert into pulse.jobs (
             bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline, unique_key,
-            key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status
+            key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status, lease_id
         ) values (
             v_bucket, v_id, v_topic, enqueue.task, args,
             pulse.whole_option(options, 'priority', 0, -100, 100),
@@ -228,7 +256,8 @@ begin
             end,
             pulse.length_option(options, 'result_ttl', '1 millisecond'),
             nullif(options -> 'tags', '[]'), nullif(options -> 'trace', 'null'),
-            pulse.now(), v_due, case when v_status = 'PENDING' then pulse.now() end, v_status
+            pulse.now(), v_due, case when v_status = 'PENDING' then pulse.now() end, v_status,
+            extract(epoch from pulse.now()) * 1000000
         )
         on conflict do nothing
         returning id into v_found;
