@@ -46,18 +46,24 @@ class Settings:
     keep_dead_lettered: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
-        if not SCHEMA_NAME.fullmatch(self.schema):
+        if not SCHEMA_NAME.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise InvalidSettings(
-                f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit, "
+                f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit or pg_, "
                 "and be at most 48 long"
             )
         if not 1 <= self.buckets <= MOST_BUCKETS:
             raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")
         if self.pool_size < 1:
             raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
-        for name in ("lease", "heartbeat", "watchdog", "tick"):
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        for name in ("lease", "heartbeat", "watchdog", "tick", "patience"):
             if getattr(self, name) <= timedelta():
                 raise InvalidSettings(f"{name} must be longer than nothing")
+        for name in ("keep_completed", "keep_canceled", "keep_dead_lettered"):
+            if getattr(self, name) < timedelta():
+                raise InvalidSettings(f"{name} cannot be less than nothing")
         if self.heartbeat * 3 > self.lease:
             raise InvalidSettings("lease must be at least three heartbeats long")
 

@@ -479,6 +479,16 @@ async def test_plans_are_pinned_from_the_first_statement_on(database: Database) 
     assert {row["name"]: row["setting"] for row in rows} == PLAN_SETTINGS
 
 
+async def test_transactions_are_read_committed_whatever_the_database_says(worker_id: str) -> None:
+    """Under a stricter level, SKIP LOCKED raises where it should skip."""
+    async with _database(f"strict_{worker_id}", then="set default_transaction_isolation = 'serializable'") as url:
+        async with await Database.connect(Settings(database_url=url)) as database:
+            alone = await database.run(lambda conn: conn.fetch("show transaction_isolation"))
+            together = await database.run_together(lambda conn: conn.fetch("show transaction_isolation"))
+
+        assert [row[0] for row in [*alone, *together]] == ["read committed"] * 2
+
+
 async def test_several_hosts_ask_for_the_one_that_takes_writes() -> None:
     one, several = (Settings(database_url=f"postgresql://{hosts}/pulse") for hosts in ("a", "a,b"))
 

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine, open_engine
+from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
 from pulse.store import wakeups
 from pulse.store.jobs import Woken
@@ -433,6 +435,32 @@ async def test_the_probe_finds_a_listener_that_hears_nothing(
     assert there[1].woken[:1] == [Woken("mail", 0)], "the probes were no news to others"
 
 
+async def test_a_listener_told_to_end_while_it_hears_its_probe_ends(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancellation that comes with the very answer must not be swallowed: stopping would wait for ever."""
+    monkeypatch.setattr(wakeups, "PROBE_EVERY", 0.01)
+    async with process(settings) as (engine, _):
+        [listener] = [task for task in engine.wakeups._tasks if task.get_name() == "pulse wake-up listener"]
+        hear = engine.wakeups._heard_probe.set
+        was_told = asyncio.Event()
+
+        def hear_and_end() -> None:
+            hear()
+            listener.cancel()
+            was_told.set()
+
+        with monkeypatch.context() as ending:
+            # Once the statement that sent it is over, and only the answer is waited for.
+            later = partial(asyncio.get_running_loop().call_later, 0.02, hear_and_end)
+            ending.setattr(engine.wakeups._heard_probe, "set", later)
+            async with asyncio.timeout(2):
+                await was_told.wait()
+        ended, _ = await asyncio.wait([listener], timeout=1)
+
+        assert ended == {listener}
+
+
 async def test_a_listener_that_cannot_connect_goes_on_trying(settings: Settings, caplog: Any) -> None:
     wrong = replace(settings, listen_url="postgresql://pulse@127.0.0.1:1/pulse")
 
@@ -500,23 +528,25 @@ async def test_behind_pgbouncer_nobody_listens_unless_told_where(settings: Setti
         assert engine.wakeups.is_listening
 
 
-async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(settings: Settings, monkeypatch: Any) -> None:
-    async with process(replace(settings, patience=timedelta(milliseconds=50))) as (engine, heard):
-        broken = True
-        original = wakeups.send_wakeup
+async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(settings) as (engine, heard), process(settings) as (_, there):
+        was_tried = asyncio.Event()
 
-        async def send(conn: Any, **given: Any) -> None:
-            if broken:
-                await conn.fetch("select pg_terminate_backend(pg_backend_pid())")
-            await original(conn, **given)
+        async def fail(*_: object, **__: object) -> None:
+            was_tried.set()
+            raise DatabaseUnreachable("gone")
 
-        monkeypatch.setattr(wakeups, "send_wakeup", send)
-        await submit_one(engine)
-        await asyncio.sleep(0.15)
-        broken = False
-        async with process(settings) as (_, there):
-            await submit_one(engine, topic="next")
-            await there.until(lambda heard: Woken("next", 0) in heard.woken)
+        with monkeypatch.context() as broken:
+            broken.setattr(wakeups, "send_wakeup", fail)
+            await submit_one(engine)
+            async with asyncio.timeout(2):
+                await was_tried.wait()
+
+        await submit_one(engine, topic="next")
+
+        await there.until(lambda heard: Woken("next", 0) in heard.woken)
         assert heard.woken == [Woken("mail", 0), Woken("next", 0)]
 
 

@@ -199,6 +199,25 @@ async def test_plans_are_pinned_in_each_transaction(pooled: Settings) -> None:
     assert pinned == PLAN_SETTINGS
 
 
+async def test_transactions_are_read_committed_whatever_the_database_says(
+    behind: tuple[str, str], pooled: Settings
+) -> None:
+    """A pooler refuses this as a setting of the connection, so each transaction says it."""
+    async with connected(behind[1]) as direct:
+        await direct.execute("drop database if exists strict with (force)")
+        await direct.execute("create database strict")
+        await direct.execute("alter database strict set default_transaction_isolation = 'serializable'")
+    strict = replace(pooled, database_url=behind[0].replace("/pulse", "/strict"))
+    probe = Statement("probe", (), "show transaction_isolation")
+
+    async with await Database.connect(strict) as database:
+        database._statements = {**database._statements, "probe": probe}
+        alone = await database.run(lambda conn: conn.rows("probe"))
+        together = await database.run_together(lambda conn: conn.rows("probe"))
+
+    assert [row[0] for row in [*alone, *together]] == ["read committed"] * 2
+
+
 async def test_nothing_is_left_on_the_servers_for_others_to_find(behind: tuple[str, str], pooled: Settings) -> None:
     """jit excepted: the driver puts it back after looking up types, as a setting of the session."""
     async with open_engine(pooled) as engine:
@@ -257,7 +276,8 @@ async def test_more_clients_than_servers_get_along(behind: tuple[str, str], pool
     assert counts.counts == {JobStatus.COMPLETED: clients * jobs_each}
     async with connected(behind[1]) as direct:
         used = await direct.fetchval(
-            "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and backend_type = 'client backend' and pid <> pg_backend_pid()"
         )
     assert used <= SERVERS
 

@@ -167,3 +167,18 @@ def test_the_edges_are_allowed(given: dict[str, Any]) -> None:
 def test_settings_do_not_change_once_they_are_made() -> None:
     with pytest.raises(FrozenInstanceError):
         Settings().schema = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"schema": "pg_pulse"},
+        {"patience": timedelta()},
+        {"keep_completed": timedelta(seconds=-1)},
+        {"keep_dead_lettered": timedelta(days=-1)},
+    ],
+    ids=str,
+)
+def test_settings_that_could_never_work_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings, match=next(iter(given))):
+        Settings(**given)

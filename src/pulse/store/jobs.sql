@@ -580,7 +580,7 @@ with taken as materialized (
 ),
 gone as (
     delete from pulse.tallies using taken
-    where tallies.ctid = taken.place
+    where tallies.bucket = :bucket and tallies.ctid = taken.place
     returning topic, from_status, to_status, jobs
 ),
 rolled as (

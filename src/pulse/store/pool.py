@@ -97,7 +97,7 @@ class Connection:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        async with self._raw.transaction():
+        async with self._raw.transaction(isolation="read_committed"):
             if self._is_pooled:  # nothing outlives a transaction there, so the plans are pinned in each
                 await self._raw.execute(_SET_LOCAL)
             yield
@@ -195,12 +195,12 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         "dsn": settings.database_url,
         "timeout": 5,
         "command_timeout": settings.patience.total_seconds(),
-        "server_settings": {"application_name": "pulse", "default_transaction_isolation": "read committed"},
+        "server_settings": {"application_name": "pulse"},
     }
     if settings.pgbouncer:
         options["statement_cache_size"] = 0
     else:
-        options["server_settings"] |= PLAN_SETTINGS
+        options["server_settings"] |= PLAN_SETTINGS | {"default_transaction_isolation": "read committed"}
     if "," in settings.database_url.split("?", 1)[0]:
         options["target_session_attrs"] = "read-write"  # several hosts: the one that takes writes
     return options

@@ -152,7 +152,8 @@ class Wakeups:
             while not await _happens(is_closed, within=PROBE_EVERY):
                 self._heard_probe.clear()
                 await conn.execute("select pg_notify($1, $2)", self.channel, f"{self._sender}\n?")
-                await asyncio.wait_for(self._heard_probe.wait(), PROBE_PATIENCE)
+                if not await _happens(self._heard_probe, within=PROBE_PATIENCE):
+                    raise TimeoutError("it hears nothing")
             raise ConnectionResetError("the server closed it")
         finally:
             conn.terminate()
@@ -183,8 +184,10 @@ class Wakeups:
 
 
 async def _happens(event: asyncio.Event, *, within: float) -> bool:
+    """Not asyncio.wait_for: until Python 3.12 it may swallow a cancellation, and then we would never stop."""
     try:
-        await asyncio.wait_for(event.wait(), within)
+        async with asyncio.timeout(within):
+            await event.wait()
     except TimeoutError:
         return False
     return True
