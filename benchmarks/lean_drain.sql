@@ -9,8 +9,8 @@ create table lean.jobs (like pulse.jobs including defaults, primary key (bucket,
 create index on lean.jobs (bucket, topic, (-priority), ready_at, id) where status = 'PENDING';
 
 -- name: fill(topic, jobs)
-insert into lean.jobs (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status)
-select bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status
+insert into lean.jobs (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status, lease_id)
+select bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status, lease_id
 from pulse.jobs where topic = :topic limit :jobs;
 
 -- name: claim(topic, limit, worker, lease)

@@ -12,9 +12,9 @@ create table soak.done (like pulse.jobs including defaults, primary key (bucket,
 create index on soak.done (bucket, topic, status, finished_at, id);
 
 -- name: submit(ids)
-insert into soak.jobs (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status)
+insert into soak.jobs (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status, lease_id)
 select 0, id, 'bench', 'bench', '{"order_id": "6f1f6b0e-8f4b-4c40-9df4-0d2c54b34c5a", "to": "someone@example.com"}',
-    0, 3, statement_timestamp(), statement_timestamp(), statement_timestamp(), 'PENDING'
+    0, 3, statement_timestamp(), statement_timestamp(), statement_timestamp(), 'PENDING', 1
 from unnest(:ids::uuid[]) as id;
 
 -- name: claim(limit, mark_ready_at, mark_id)

@@ -149,30 +149,26 @@ returning jobs.id, jobs.lease_id;
 -- The one statement that waits for locked rows, and for no more than a twentieth of a second: a claim with an older
 -- snapshot may hold a row for as long as it runs, and a lock taken beforehand would cost every job (a fifth of this
 -- statement). Where a handler's own transaction holds one, it fails and complete_free_jobs is used instead. What it
--- waits for never waits itself, so it cannot deadlock.
+-- waits for never waits itself, so it cannot deadlock. OFFSET 0 hides that the bucket is one, which would tempt the
+-- planner to walk the whole bucket; so each row is looked up by its whole key.
 with patience as materialized (
     select set_config('lock_timeout', '50', true)
-),
-held as materialized (
-    select job.bucket, job.place, report.lease_id, report.result
-    from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
-    cross join lateral (
-        select bucket, ctid as place from pulse.jobs
-        where bucket = :bucket and jobs.id = report.id and lease_until is not null and jobs.lease_id = report.lease_id
-        offset 0
-    ) as job
 ),
 completed as (
     update pulse.jobs
     set status = 'COMPLETED',
-        result = held.result,
+        result = report.result,
         result_until = pulse.now() + result_ttl,
         lease_until = null,
         finished_at = pulse.now(),
         key_held_until = nullif(key_held_until, 'infinity')
-    from patience, held
-    where jobs.bucket = held.bucket and jobs.ctid = held.place
-        and lease_until is not null and jobs.lease_id = held.lease_id
+    from patience, (
+        select :bucket::smallint as bucket, *
+        from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
+        offset 0
+    ) as report
+    where jobs.bucket = report.bucket and jobs.id = report.id
+        and lease_until is not null and jobs.lease_id = report.lease_id
     returning jobs.id, topic, jobs.lease_id
 ),
 tallied as (

@@ -30,8 +30,8 @@ create table if not exists pulse.jobs (
     lease_until timestamptz,                 -- in no index, so that a heartbeat stays a HOT update
     finished_at timestamptz,
     id uuid not null,
-    status text not null,
-    topic text not null,
+    status text collate "C" not null,        -- "C": compared byte by byte, in every index, whatever the database's
+    topic text collate "C" not null,         -- language
     task text not null,
     payload jsonb not null,
     locked_by text,                          -- the worker of the newest claim, kept when it ends
@@ -45,7 +45,7 @@ create table if not exists pulse.jobs (
     deadline timestamptz,
     result_ttl interval,
     result_until timestamptz,
-    unique_key text,
+    unique_key text collate "C",
     key_held_until timestamptz,              -- infinity: while unfinished; an instant: until then; null: free
     primary key (bucket, id),
     -- No orphan window: a running job has a lease from birth, and nothing else has one. One expression and not three
@@ -110,7 +110,7 @@ create table if not exists pulse.attempts (
 
 -- A pause is a row, so it survives restarts and holds for every process. '*' stands for all topics.
 create table if not exists pulse.pauses (
-    topic text primary key,
+    topic text collate "C" primary key,
     reason text not null default '',
     paused_at timestamptz not null
 );
@@ -120,17 +120,17 @@ create table if not exists pulse.pauses (
 -- counts plus tallies is exact at every instant.
 create table if not exists pulse.tallies (
     bucket smallint not null,
-    topic text not null,
-    from_status text,                        -- null: submitted
-    to_status text,                          -- null: pruned
+    topic text collate "C" not null,
+    from_status text collate "C",                        -- null: submitted
+    to_status text collate "C",                          -- null: pruned
     jobs bigint not null,
     moved_at timestamptz not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1);
 
 create table if not exists pulse.counts (
     bucket smallint not null,
-    topic text not null,
-    status text not null,
+    topic text collate "C" not null,
+    status text collate "C" not null,
     jobs bigint not null,
     primary key (bucket, topic, status)
 ) with (fillfactor = 50);
