@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pulse.store.pool import Connection
 
 ClaimKey = tuple[UUID, int]  # id and lease_id: one claim
+_CLAIM_KEY = itemgetter("id", "lease_id")
 
 
 class Placed(NamedTuple):
@@ -285,7 +287,7 @@ async def list_ids(conn: Connection, statement: str, **parameters: object) -> li
 
 
 def _claim_keys(rows: Sequence[Record]) -> list[ClaimKey]:
-    return [(row["id"], row["lease_id"]) for row in rows]
+    return list(map(_CLAIM_KEY, rows))
 
 
 def _job(row: Record) -> Job:
