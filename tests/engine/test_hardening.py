@@ -181,7 +181,7 @@ async def test_a_replay_is_not_stopped_by_a_window_that_passed(engine: Engine, c
 async def test_pruning_does_not_wait_for_a_foreign_key_of_yours(
     engine: Engine, settings: Settings, clock: FrozenClock
 ) -> None:
-    await submit_one(engine)
+    job_id = await submit_one(engine)
     await engine.jobs.report([a_report(await claim_one(engine))])
     await engine.duties.tally()
     await clock.advance(timedelta(days=30))
@@ -191,6 +191,7 @@ async def test_pruning_does_not_wait_for_a_foreign_key_of_yours(
 
         async with asyncio.timeout(3):
             await engine.duties.prune()
+        assert (await engine.jobs.get(job_id)).status is JobStatus.COMPLETED, "passed over, not waited for"
         await other.execute("commit")
 
 

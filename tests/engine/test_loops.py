@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +18,7 @@ from pulse.model.jobs import JobStatus
 from pulse.settings import Settings
 from tests.conftest import recreate_database
 from tests.factories import submit_one
+from tests.waiting import until
 
 HOUR = timedelta(hours=1)
 AT_ONCE = timedelta()
@@ -240,15 +241,6 @@ async def _sessions(settings: Settings) -> int:
         )
     finally:
         conn.terminate()
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again: there is no event for what another session does."""
-    async with asyncio.timeout(5):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.005)
 
 
 async def test_an_engine_that_stops_leaves_no_task_and_no_connection_behind(own: Settings) -> None:

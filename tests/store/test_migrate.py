@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +27,7 @@ from pulse.store import migrate as migrations
 from pulse.store.migrate import SchemaState, check, load_migrations, migrate, mismatch, newest, render, split
 from tests.conftest import recreate_database
 from tests.factories import a_report, claim_one, submit_one
+from tests.waiting import connected, until
 
 Catalog = dict[str, list[tuple[Any, ...]]]
 
@@ -60,26 +59,8 @@ CATALOG = {
 }
 
 
-@asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection]:
-    conn = await asyncpg.connect(settings.database_url)
-    try:
-        yield conn
-    finally:
-        conn.terminate()
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again: there is no event for what another session does."""
-    async with asyncio.timeout(5):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.005)
-
-
 async def catalog(settings: Settings) -> Catalog:
-    async with connected(settings) as conn:
+    async with connected(settings.database_url) as conn:
         schema = await conn.fetchval("select quote_ident($1)", settings.schema)
         found = {what: _without_name(settings.schema, await conn.fetch(sql, schema)) for what, sql in CATALOG.items()}
         table = f'"{settings.schema}".migrations'
@@ -124,7 +105,7 @@ async def test_a_second_run_does_nothing(fresh: Settings) -> None:
         union all select version, xmin::text from pulse.migrations
         union all select buckets, xmin::text from pulse.installation
         order by 1, 2"""
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         before = await conn.fetch(written)
 
         assert await migrate(fresh) == []
@@ -146,7 +127,7 @@ async def test_many_at_once_make_one_schema(fresh: Settings, whole: Catalog, aga
         await asyncio.gather(*[migrate(fresh) for _ in range(8)])
 
     assert await catalog(fresh) == whole
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         assert await conn.fetchval("select count(*) from pulse.installation") == 1
 
 
@@ -173,7 +154,7 @@ async def test_a_run_cut_short_anywhere_is_completed_by_the_next(fresh: Settings
     count = len(_all_statements(fresh))
     assert count > 30
 
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         for cut_after in range(count + 1):
             settings = replace(fresh, schema=f"cut_{cut_after}")
             for statement in _all_statements(settings)[:cut_after]:
@@ -189,7 +170,7 @@ async def test_a_reader_in_the_way_is_outlasted_and_not_queued_behind(
     fresh: Settings, whole: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrations, "LOCK_PATIENCE", "set local lock_timeout = '20ms';\n")
-    async with connected(fresh) as reader, connected(fresh) as other:
+    async with connected(fresh.database_url) as reader, connected(fresh.database_url) as other:
         statements = _all_statements(fresh)
         table_is_there = next(n for n, sql in enumerate(statements, 1) if 'if not exists "pulse".jobs' in sql)
         for statement in statements[:table_is_there]:
@@ -226,7 +207,7 @@ async def test_the_schema_may_have_any_plain_name_and_several_live_side_by_side(
         assert claim.id == job_id
         assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
         assert await neighbour.jobs.counts() == []
-        async with connected(other) as conn:
+        async with connected(other.database_url) as conn:
             assert await conn.fetchval(f"select \"{name}\".enqueue('mail')")
         assert (await claim_one(engine)).task == "mail"
 
@@ -241,7 +222,7 @@ def test_other_names_are_refused_before_anything_happens(name: str) -> None:
 
 
 async def test_the_script_makes_the_same_schema_statement_by_statement(fresh: Settings, whole: Catalog) -> None:
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         for statement in _all_statements(fresh):
             await conn.execute(statement)
 
@@ -251,7 +232,7 @@ async def test_the_script_makes_the_same_schema_statement_by_statement(fresh: Se
 
 async def test_the_script_may_be_run_in_one_piece_and_again(fresh: Settings, whole: Catalog) -> None:
     settings = replace(fresh, schema="by_script")
-    async with connected(settings) as conn:
+    async with connected(settings.database_url) as conn:
         await conn.execute(render(settings))
         await conn.execute(render(settings))
 
@@ -284,7 +265,7 @@ async def test_a_database_without_the_schema_says_to_migrate(fresh: Settings) ->
 
 
 async def test_a_schema_of_the_first_statements_only_counts_as_none(fresh: Settings) -> None:
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         for statement in _all_statements(fresh)[:2]:
             await conn.execute(statement)
 
@@ -293,7 +274,7 @@ async def test_a_schema_of_the_first_statements_only_counts_as_none(fresh: Setti
 
 
 async def _pretend(settings: Settings, sql: str) -> None:
-    async with connected(settings) as conn:
+    async with connected(settings.database_url) as conn:
         await conn.execute(sql)
 
 
@@ -385,7 +366,7 @@ async def test_an_engine_takes_the_number_of_buckets_from_the_schema(fresh: Sett
         await submit_one(engine, topic="reports")
         assert engine.jobs.buckets == 16
         assert (await claim_one(engine, "reports")).topic == "reports"
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         rows = await conn.fetch("select bucket, pulse.bucket_of_topic(topic, 16) from pulse.jobs")
     assert len({row[0] for row in rows}) == 2
     assert all(row[0] == row[1] for row in rows)
@@ -395,7 +376,7 @@ async def test_a_run_that_was_cut_short_keeps_the_number_it_had_decided(fresh: S
     sixteen = replace(fresh, buckets=16)
     statements = _all_statements(sixteen)
     decided = next(n for n, sql in enumerate(statements, 1) if "installation (buckets)" in sql)
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         for statement in statements[:decided]:
             await conn.execute(statement)
 
@@ -408,7 +389,7 @@ async def test_a_run_that_was_cut_short_keeps_the_number_it_had_decided(fresh: S
 
 
 async def test_a_read_only_database_is_named_and_untouched(fresh: Settings) -> None:
-    async with connected(fresh) as conn:
+    async with connected(fresh.database_url) as conn:
         name = await conn.fetchval("select current_database()")
         await conn.execute(f"alter database {name} set default_transaction_read_only = on")
 

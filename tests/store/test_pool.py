@@ -36,6 +36,7 @@ from pulse.store.migrate import migrate
 from pulse.store.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database, connect_options
 from tests.conftest import SERVER, database_url, recreate_database
 from tests.factories import a_report, claim_one, lease_of, submit_one
+from tests.waiting import connected, until
 
 KILL_ME = "select pg_terminate_backend(pg_backend_pid())"
 
@@ -57,24 +58,6 @@ def standby() -> Iterator[embedded.EmbeddedPostgres]:
         os.chown(data / "standby.signal", data.stat().st_uid, data.stat().st_gid)
         with embedded.start(folder, postgres=_binaries(), port=0) as server:
             yield server
-
-
-@asynccontextmanager
-async def connected(url: str | None) -> AsyncIterator[asyncpg.Connection]:
-    conn = await asyncpg.connect(url)
-    try:
-        yield conn
-    finally:
-        conn.terminate()
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again: there is no event for what another session does."""
-    async with asyncio.timeout(5):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.005)
 
 
 class _own_server:  # noqa: N801  reads as a function where it is used
