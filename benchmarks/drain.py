@@ -14,90 +14,114 @@ import asyncpg
 
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
-from pulse.model.jobs import NewJob, Outcome, Report
+from pulse.model.jobs import Claim, NewJob, Outcome, Report
 from pulse.settings import Settings
 from pulse.store.pool import Database, connect_options
 from pulse.store.statements import parse
 
 LEAN = {found.name: found for found in parse((Path(__file__).parent / "lean_drain.sql").read_text(), "pulse")}
 BATCH = 100
+SLICE = 5_000
 PAYLOAD = '{"order_id": "6f1f6b0e-8f4b-4c40-9df4-0d2c54b34c5a", "to": "someone@example.com", "retries": 3}'
 
 
-class Drain(NamedTuple):
+class Round(NamedTuple):
+    """One backlog drained by each, in slices taken in turn."""
+
     jobs: int
-    seconds: float
-    transactions: int
-    rollbacks: int
-
-    @property
-    def rate(self) -> float:
-        return self.jobs / self.seconds
-
-
-class Summary(NamedTuple):
-    engine: list[Drain]
-    lean: list[Drain]
+    engine_seconds: float
+    lean_seconds: float
 
     @property
     def ratio(self) -> float:
-        pairs = zip(self.engine, self.lean, strict=True)
-        return statistics.median(engine.rate / lean.rate for engine, lean in pairs)
+        return self.lean_seconds / self.engine_seconds
+
+
+class Summary(NamedTuple):
+    rounds: list[Round]
+    transactions_per_job: float
+    rollbacks: int
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(each.ratio for each in self.rounds)
 
 
 async def compare(settings: Settings, *, jobs: int, rounds: int, connections: int) -> Summary:
-    """Alternate, so that whatever else the machine does hits both; the ratio is taken round by round."""
+    """The engine and bare SQL on the same machine at the same time, or as near to it as can be."""
     settings = replace(settings, pool_size=connections, notify=False)
-    summary = Summary([], [])
     admin = await asyncpg.connect(settings.database_url)
-    for number in range(rounds):
-        order = (drain_engine, drain_lean) if number % 2 else (drain_lean, drain_engine)
-        for drain in order:
-            found = await drain(admin, settings, jobs, connections)
-            (summary.engine if drain is drain_engine else summary.lean).append(found)
+    found = [await drain_both(admin, settings, jobs, connections) for _ in range(rounds)]
+    transactions, rollbacks = await count_transactions(admin, settings, jobs, connections)
     await admin.close()
-    return summary
+    return Summary(found, transactions / jobs, rollbacks)
 
 
-async def drain_engine(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:
+async def drain_both(admin: Any, settings: Settings, jobs: int, connections: int) -> Round:
+    """In slices of a tenth of a second, because what else the machine does comes and goes within seconds."""
+    await fill(admin, settings, jobs)
+    await fill_lean(admin, jobs)
+    conns = [await asyncpg.connect(**connect_options(settings)) for _ in range(connections)]
+    async with await Database.connect(settings) as database:
+        engine = Engine(database, buckets=1)
+        seconds = {"engine": 0.0, "lean": 0.0}
+        for number in range(0, jobs, SLICE):
+            size = min(SLICE, jobs - number)
+            order = ("engine", "lean") if number // SLICE % 2 else ("lean", "engine")
+            for which in order:
+                left = Left(size)
+                consumers = (
+                    [consume_engine(engine.jobs, left) for _ in range(connections)]
+                    if which == "engine"
+                    else [consume_lean(conn, left) for conn in conns]
+                )
+                seconds[which] += await timed(consumers)
+                assert left.jobs == 0, f"{which} left {left.jobs} of {size}"
+    for conn in conns:
+        await conn.close()
+    return Round(jobs, seconds["engine"], seconds["lean"])
+
+
+class Left:
+    """How many jobs of a slice nobody has claimed yet."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def take(self) -> int:
+        taken = min(BATCH, self.jobs)
+        self.jobs -= taken
+        return taken
+
+
+async def consume_engine(jobs: Jobs, left: Left) -> None:
+    while slots := left.take():
+        claims = await jobs.claim("bench", worker="bench", slots=slots)
+        left.jobs += slots - len(claims)
+        await complete(jobs, claims)
+
+
+async def complete(jobs: Jobs, claims: list[Claim]) -> None:
+    await jobs.report([Report(id=c.id, lease_id=c.lease_id, outcome=Outcome.COMPLETE, result="true") for c in claims])
+
+
+async def consume_lean(conn: Any, left: Left) -> None:
+    while slots := left.take():
+        rows = await conn.fetch(LEAN["claim"].sql, "bench", slots, "bench", timedelta(seconds=30))
+        left.jobs += slots - len(rows)
+        ids, lease_ids = [row["id"] for row in rows], [row["lease_id"] for row in rows]
+        await conn.fetch(LEAN["complete"].sql, ids, lease_ids, ["true"] * len(ids))
+
+
+async def count_transactions(admin: Any, settings: Settings, jobs: int, connections: int) -> tuple[int, int]:
+    """What one drain by the engine costs the server; not timed."""
     await fill(admin, settings, jobs)
     before = await transactions(admin)
     async with await Database.connect(settings) as database:
-        engine = Engine(database, buckets=1)
-        done, seconds = await timed([consume_engine(engine.jobs) for _ in range(connections)])
-    return await summarize(admin, before, done, seconds)
-
-
-async def consume_engine(jobs: Jobs) -> int:
-    done = 0
-    while claims := await jobs.claim("bench", worker="bench", slots=BATCH):
-        await jobs.report(
-            [Report(id=c.id, lease_id=c.lease_id, outcome=Outcome.COMPLETE, result="true") for c in claims]
-        )
-        done += len(claims)
-    return done
-
-
-async def drain_lean(admin: Any, settings: Settings, jobs: int, connections: int) -> Drain:
-    await fill(admin, settings, jobs)
-    await admin.execute(LEAN["create_schema"].sql)
-    await admin.execute(LEAN["fill"].sql, "bench", jobs)
-    await settle(admin, "lean.jobs")
-    before = await transactions(admin)
-    conns = [await asyncpg.connect(**connect_options(settings)) for _ in range(connections)]
-    done, seconds = await timed([consume_lean(conn) for conn in conns])
-    for conn in conns:
-        await conn.close()
-    return await summarize(admin, before, done, seconds)
-
-
-async def consume_lean(conn: Any) -> int:
-    done = 0
-    while rows := await conn.fetch(LEAN["claim"].sql, "bench", BATCH, "bench", timedelta(seconds=30)):
-        ids, lease_ids = [row["id"] for row in rows], [row["lease_id"] for row in rows]
-        await conn.fetch(LEAN["complete"].sql, ids, lease_ids, ["true"] * len(ids))
-        done += len(rows)
-    return done
+        engine, left = Engine(database, buckets=1), Left(jobs)
+        await asyncio.gather(*[consume_engine(engine.jobs, left) for _ in range(connections)])
+    after = await transactions(admin)
+    return after[0] - before[0], after[1] - before[1]
 
 
 async def fill(admin: Any, settings: Settings, jobs: int) -> None:
@@ -110,21 +134,22 @@ async def fill(admin: Any, settings: Settings, jobs: int) -> None:
     await settle(admin, "pulse.jobs")
 
 
+async def fill_lean(admin: Any, jobs: int) -> None:
+    await admin.execute(LEAN["create_schema"].sql)
+    await admin.execute(LEAN["fill"].sql, "bench", jobs)
+    await settle(admin, "lean.jobs")
+
+
 async def settle(admin: Any, table: str) -> None:
     """On disk, vacuumed and analysed, so that both ways start alike and pay alike for the first touch of a page."""
     await admin.execute(f"vacuum (analyze) {table}")
     await admin.execute("checkpoint")
 
 
-async def timed(consumers: list[Any]) -> tuple[int, float]:
+async def timed(consumers: list[Any]) -> float:
     started = time.perf_counter()
-    done = sum(await asyncio.gather(*consumers))
-    return done, time.perf_counter() - started
-
-
-async def summarize(admin: Any, before: tuple[int, int], done: int, seconds: float) -> Drain:
-    after = await transactions(admin)
-    return Drain(done, seconds, after[0] - before[0], after[1] - before[1])
+    await asyncio.gather(*consumers)
+    return time.perf_counter() - started
 
 
 async def transactions(admin: Any) -> tuple[int, int]:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from benchmarks.drain import consume_engine, fill, transactions
+from benchmarks.drain import BATCH, complete, fill, transactions
 from pulse.engine.engine import Engine
+from pulse.engine.jobs import Jobs
 from pulse.settings import Settings
 from pulse.store.pool import Database
 
@@ -73,7 +74,15 @@ async def work(url: str) -> None:
         await engine.jobs.claim("nothing", worker="bench", slots=1)  # prepares the statement
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        print(json.dumps(await consume_engine(engine.jobs)), flush=True)
+        print(json.dumps(await drain_alone(engine.jobs)), flush=True)
+
+
+async def drain_alone(jobs: Jobs) -> int:
+    done = 0
+    while claims := await jobs.claim("bench", worker="bench", slots=BATCH):
+        await complete(jobs, claims)
+        done += len(claims)
+    return done
 
 
 def ratio(runs: list[Run]) -> float:

@@ -477,3 +477,49 @@ async def test_several_hosts_ask_for_the_one_that_takes_writes() -> None:
 
     assert "target_session_attrs" not in connect_options(one)
     assert connect_options(several)["target_session_attrs"] == "read-write"
+
+
+# --- lanes
+
+
+async def backend(conn: Connection) -> int:
+    [row] = await conn.fetch("select pg_backend_pid()")
+    return int(row[0])
+
+
+async def test_a_connection_is_opened_once_and_used_again(database: Database) -> None:
+    assert await database.run(backend) == await database.run(backend)
+
+
+async def test_a_refused_statement_leaves_the_connection_as_good_as_before(database: Database) -> None:
+    before = await database.run(backend)
+
+    with pytest.raises(PulseError):
+        await database.run(lambda conn: conn.execute("select 1 / 0"))
+
+    assert await database.run(backend) == before
+
+
+async def test_a_connection_whose_work_was_cut_short_is_not_used_again(database: Database) -> None:
+    before = await database.run(backend)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(database.run(lambda conn: conn.execute("select pg_sleep(10)")), 0.1)
+
+    assert await database.run(backend) != before
+
+
+async def test_a_connection_left_in_a_transaction_is_not_used_again(database: Database) -> None:
+    before = await database.run(backend)
+
+    await database.run(lambda conn: conn.execute("begin"))
+
+    assert await database.run(backend) != before
+
+
+async def test_after_closing_the_answer_comes_at_once_and_says_why(settings: Settings) -> None:
+    database = await Database.connect(settings)
+    await database.close()
+
+    with pytest.raises(DatabaseUnreachable, match="closed by this program"):
+        await database.run(backend)

@@ -102,7 +102,10 @@ def _given(call: ast.Call, function: ast.AsyncFunctionDef) -> Iterator[str]:
             yield keyword.arg
             continue
         for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(keyword.value):
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if ast.unparse(target) == ast.unparse(keyword.value):
                 assert isinstance(node.value, ast.Dict)
                 yield from (str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
 

@@ -165,7 +165,7 @@ async def test_the_duties_run_and_wake_ups_are_sent(behind: tuple[str, str], poo
         assert not engine.wakeups.is_listening, "there is nowhere to listen behind a pooler"
 
 
-async def test_plans_are_pinned_in_each_transaction(pooled: Settings) -> None:
+async def test_plans_are_pinned_in_each_transaction(pooled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     statement = load_statements(pooled.schema)["claim_jobs"]
     given: dict[str, object] = {
         "bucket": bucket_of_topic("mail", pooled.buckets),
@@ -189,7 +189,7 @@ async def test_plans_are_pinned_in_each_transaction(pooled: Settings) -> None:
 
         # A statement on its own is pinned as well.
         probe = Statement("probe", (), "select name, setting from pg_settings where source = 'session'")
-        database._statements = {**database._statements, "probe": probe}
+        monkeypatch.setitem(database.statements, "probe", probe)
         alone = await database.run(lambda conn: conn.rows("probe"))
 
     assert PLAN_SETTINGS.keys() <= {row["name"] for row in alone}
@@ -200,7 +200,7 @@ async def test_plans_are_pinned_in_each_transaction(pooled: Settings) -> None:
 
 
 async def test_transactions_are_read_committed_whatever_the_database_says(
-    behind: tuple[str, str], pooled: Settings
+    behind: tuple[str, str], pooled: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pooler refuses this as a setting of the connection, so each transaction says it."""
     async with connected(behind[1]) as direct:
@@ -211,7 +211,7 @@ async def test_transactions_are_read_committed_whatever_the_database_says(
     probe = Statement("probe", (), "show transaction_isolation")
 
     async with await Database.connect(strict) as database:
-        database._statements = {**database._statements, "probe": probe}
+        monkeypatch.setitem(database.statements, "probe", probe)
         alone = await database.run(lambda conn: conn.rows("probe"))
         together = await database.run_together(lambda conn: conn.rows("probe"))
 

@@ -154,7 +154,7 @@ class Submitted(msgspec.Struct, frozen=True):
     created: bool  # false: the first job with this id or key stands, and nothing was changed
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """One job leased to one worker: all that a handler needs, and the fence it must report with."""
 
     id: UUID
@@ -193,7 +193,7 @@ class Outcome(StrEnum):
     DISCARD = "DISCARD"
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """What a worker shows to prove that a job is still its own."""
 
     id: UUID
@@ -203,7 +203,7 @@ class Lease(msgspec.Struct, frozen=True):
         check_lease_id(self.id, self.lease_id)
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: UUID
     lease_id: int
     outcome: Outcome
@@ -213,7 +213,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None  # required with SNOOZE; overrides the back-off with FAIL
 
     def __post_init__(self) -> None:
-        check_lease_id(self.id, self.lease_id)
+        if type(self.lease_id) is not int or not 0 < self.lease_id <= _LARGEST:  # every job pays for a call
+            check_lease_id(self.id, self.lease_id)
         if self.result is not None:
             check_json("result", self.result)
         if self.delay is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -142,17 +142,19 @@ async def progress_jobs(conn: Connection, *, bucket: int, progress: Sequence[Pro
 
 async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
     """Complete those whose claim stands. One held by its handler's transaction is passed over, not waited for."""
-    parameters = {
+    parameters: dict[str, Any] = {
         "bucket": bucket,
         "ids": [report.id for report in reports],
         "lease_ids": [report.lease_id for report in reports],
         "results": [report.result for report in reports],
     }
     try:
-        rows = await conn.rows("complete_jobs", **parameters)
+        moved = (await conn.rows("complete_jobs", **parameters))[0]
     except LockNotAvailableError:
-        rows = await conn.rows("complete_free_jobs", **parameters)
-    return _claim_keys(rows)
+        return _claim_keys(await conn.rows("complete_free_jobs", **parameters))
+    if moved["jobs"] == len(reports):
+        return list(zip(parameters["ids"], parameters["lease_ids"], strict=True))
+    return list(zip(moved["ids"] or (), moved["lease_ids"] or (), strict=True))
 
 
 async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:

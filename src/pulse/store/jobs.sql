@@ -76,7 +76,8 @@ left join lateral (
 -- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
 -- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
 -- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
--- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key.
+-- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key; all of them
+-- will move, so they can be counted beforehand. An array numbers them for less than a window would.
 with first as materialized (
     select bucket, ctid as place
     from pulse.jobs
@@ -89,29 +90,26 @@ with first as materialized (
     for no key update skip locked
 ),
 seated as (
-    select bucket, place, row_number() over () - 1 as seat from first
-),
-claimed as (
-    update pulse.jobs
-    set status = 'RUNNING',
-        attempt = attempt + 1,
-        lease_id = lease_id + 1,
-        locked_by = (:seats::text[])[1 + seated.seat % cardinality(:seats::text[])],
-        claimed_at = pulse.now(),
-        lease_until = pulse.now() + :lease::interval
-    from seated
-    where jobs.bucket = seated.bucket and jobs.ctid = seated.place
-    returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-        ready_at, claimed_at, lease_until, timeout, deadline, trace, seated.seat
+    select bucket, place, seat
+    from (select bucket, array_agg(place) as places from first group by bucket) as row
+    cross join lateral unnest(row.places) with ordinality as dealt (place, seat)
+    offset 0
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now() from claimed having count(*) > 0
+    select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now() from first having count(*) > 0
 )
-select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority, ready_at, claimed_at,
-    lease_until, timeout, deadline, trace
-from claimed
-order by seat;
+update pulse.jobs
+set status = 'RUNNING',
+    attempt = attempt + 1,
+    lease_id = lease_id + 1,
+    locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
+    claimed_at = pulse.now(),
+    lease_until = pulse.now() + :lease::interval
+from seated
+where jobs.bucket = seated.bucket and jobs.ctid = seated.place
+returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+    ready_at, claimed_at, lease_until, timeout, deadline, trace;
 
 -- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
 with held as materialized (
@@ -175,7 +173,11 @@ tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
     select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now() from completed group by topic
 )
-select id, lease_id from completed;
+select
+    count(*)::int as jobs,
+    case when count(*) < cardinality(:ids::uuid[]) then array_agg(id) end as ids,
+    case when count(*) < cardinality(:ids::uuid[]) then array_agg(lease_id) end as lease_ids
+from completed;
 
 -- name: complete_free_jobs(bucket, ids, lease_ids, results)
 -- As complete_jobs, passing over rows that are locked.
@@ -524,7 +526,7 @@ with past as materialized (
                 else :keep_dead_lettered::interval
             end
             and (key_held_until is null or key_held_until <= pulse.now())
-        order by finished_at, id
+        order by finished_at
         limit :limit
         for update skip locked
     ) as old
