@@ -1,4 +1,4 @@
-"""Runs the benchmarks side by side and prints ratios: `make bench`, `python -m benchmarks [drain|processes|soak]`."""
+"""Runs the benchmarks side by side and prints ratios: `make bench`, or `python -m benchmarks --help`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import drain, processes, soak
+from benchmarks import compare, drain, processes, soak
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
@@ -43,7 +43,7 @@ def main() -> None:
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "which", nargs="*", choices=["drain", "processes", "soak", []], help="default: drain and processes"
+        "which", nargs="*", choices=["drain", "processes", "soak", "compare", []], help="default: drain and processes"
     )
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -62,6 +62,10 @@ def run_all(options: argparse.Namespace, settings: Settings) -> None:
         with console.status("processes: one against eight…"):
             runs = run(processes.compare(settings, jobs=options.jobs, rounds=options.rounds, processes=8))
         show_processes(runs)
+    if "compare" in options.which:
+        with console.status("compare: Pulse and its peers, in turn…"):
+            found = compare.compare(settings, jobs=options.jobs, rounds=options.rounds, latency_jobs=200)
+        console.print(f"written: {compare.write(found, jobs=options.jobs, rounds=options.rounds)}")
     if "soak" in options.which:
         with console.status("soak: finished jobs stay, or move out…"):
             show_soak(run(soak.compare(settings, seconds=10, rounds=options.rounds)))

@@ -1,3 +1,65 @@
-"""Pulse: durable jobs, schedules and alarms on nothing but Postgres."""
+"""Pulse: durable jobs, schedules and alarms on nothing but Postgres.
+
+The names below are loaded when first used, so that `pulse --help` and a program that only needs one of them wait for
+nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulse import errors
+    from pulse.model.jobs import Job, JobStatus
+    from pulse.sdk.app import Pulse
+    from pulse.sdk.context import Context, Discard, RetryIn, Snooze
+    from pulse.sdk.handle import JobHandle
+    from pulse.sdk.options import Retry
+    from pulse.sdk.task import Task
+    from pulse.settings import Settings
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "Discard",
+    "Job",
+    "JobHandle",
+    "JobStatus",
+    "Pulse",
+    "Retry",
+    "RetryIn",
+    "Settings",
+    "Snooze",
+    "Task",
+    "errors",
+]
+
+_HOMES = {
+    "Context": "pulse.sdk.context",
+    "Discard": "pulse.sdk.context",
+    "Job": "pulse.model.jobs",
+    "JobHandle": "pulse.sdk.handle",
+    "JobStatus": "pulse.model.jobs",
+    "Pulse": "pulse.sdk.app",
+    "Retry": "pulse.sdk.options",
+    "RetryIn": "pulse.sdk.context",
+    "Settings": "pulse.settings",
+    "Snooze": "pulse.sdk.context",
+    "Task": "pulse.sdk.task",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("pulse.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pulse' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

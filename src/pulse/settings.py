@@ -41,6 +41,11 @@ class Settings:
     watchdog: timedelta = timedelta(seconds=10)
     tick: timedelta = timedelta(milliseconds=500)  # polling, where no wake-up came
 
+    concurrency: int = 100  # async handlers of one worker at a time
+    threads: int = 10  # sync handlers at a time
+    processes: int = 0  # handlers in processes of their own at a time; 0: as many as there are processors
+    grace: timedelta = timedelta(seconds=25)  # what running handlers get when a worker is told to stop
+
     keep_completed: timedelta = timedelta(days=7)
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
@@ -55,13 +60,16 @@ class Settings:
             raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")
         if self.pool_size < 1:
             raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
+        for name, least in (("concurrency", 1), ("threads", 1), ("processes", 0)):
+            if getattr(self, name) < least:
+                raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
         self._check_lengths()
 
     def _check_lengths(self) -> None:
         for name in ("lease", "heartbeat", "watchdog", "tick", "patience"):
             if getattr(self, name) <= timedelta():
                 raise InvalidSettings(f"{name} must be longer than nothing")
-        for name in ("keep_completed", "keep_canceled", "keep_dead_lettered"):
+        for name in ("grace", "keep_completed", "keep_canceled", "keep_dead_lettered"):
             if getattr(self, name) < timedelta():
                 raise InvalidSettings(f"{name} cannot be less than nothing")
         if self.heartbeat * 3 > self.lease:
@@ -69,14 +77,18 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:  # noqa: ANN401
-        """Read the environment; `overrides` that are not None (flags of the command line) win."""
+        """Read the environment; `overrides` that are not None (flags, or what the code says) win, read alike."""
         found: dict[str, Any] = {}
         if url := env.get("DATABASE_URL"):
             found["database_url"] = url
         for field in fields(cls):
             if (text := env.get(f"PULSE_{field.name.upper()}")) not in (None, ""):
                 found[field.name] = _read(field.name, str(field.type), str(text))
-        return cls(**found | {name: value for name, value in overrides.items() if value is not None})
+        kinds = {field.name: str(field.type) for field in fields(cls)}
+        for name, value in overrides.items():
+            if value is not None:
+                found[name] = _read(name, kinds[name], value) if isinstance(value, str) else value
+        return cls(**found)
 
 
 def _read(name: str, kind: str, text: str) -> object:

@@ -17,7 +17,7 @@ from pulse.engine.duties import AT_ONCE, PRUNE_EVERY, TALLY_EVERY, Settling
 from pulse.engine.engine import Engine
 from pulse.engine.loops import Loop
 from pulse.model.errors import DatabaseUnreachable, JobNotFound
-from pulse.model.jobs import Job, JobStatus, Outcome, Retry
+from pulse.model.jobs import Job, JobStatus, Outcome, RetryPolicy
 from pulse.settings import Settings
 from pulse.store.pool import Connection, Database
 from tests.clock import FrozenClock
@@ -60,7 +60,9 @@ async def in_truth(conn: Connection) -> dict[str, dict[JobStatus, int]]:
 async def test_what_is_due_is_promoted_and_nothing_else(engine: Engine, clock: FrozenClock) -> None:
     due = await submit_one(engine, delay=MINUTE)
     later = await submit_one(engine, delay=MINUTE + SECOND)
-    failed = await a_job(engine, clock, JobStatus.RETRYING, topic="mail", retry=Retry(kind="fixed", base=60, jitter=0))
+    failed = await a_job(
+        engine, clock, JobStatus.RETRYING, topic="mail", retry=RetryPolicy(kind="fixed", base=60, jitter=0)
+    )
     others = [
         (await a_job(engine, clock, status)).id
         for status in (JobStatus.RUNNING, JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
@@ -246,20 +248,20 @@ async def delays_of(engine: Engine, clock: FrozenClock, failures: int, **given: 
 @pytest.mark.parametrize(
     ("retry", "expected"),
     [
-        (Retry(jitter=0), [1, 4, 9, 16]),
-        (Retry(base=10, jitter=0), [10, 40, 90, 160]),
-        (Retry(base=10, most=50, jitter=0), [10, 40, 50, 50]),
-        (Retry(kind="exponential", jitter=0), [1, 2, 4, 8, 16]),
-        (Retry(kind="exponential", base=3, factor=10, most=1000, jitter=0), [3, 30, 300, 1000, 1000]),
-        (Retry(kind="fixed", base=7, jitter=0), [7, 7, 7]),
-        (Retry(kind="fixed", base=0.25, jitter=0), [0.25, 0.25]),
-        (Retry(kind="fixed", base=0, jitter=0), [0, 0]),
-        (Retry(kind="list", delays=(1, 60, 5), jitter=0), [1, 60, 5, 5, 5]),
-        (Retry(kind="list", delays=(100, 200), most=150, jitter=0), [100, 150]),
+        (RetryPolicy(jitter=0), [1, 4, 9, 16]),
+        (RetryPolicy(base=10, jitter=0), [10, 40, 90, 160]),
+        (RetryPolicy(base=10, most=50, jitter=0), [10, 40, 50, 50]),
+        (RetryPolicy(kind="exponential", jitter=0), [1, 2, 4, 8, 16]),
+        (RetryPolicy(kind="exponential", base=3, factor=10, most=1000, jitter=0), [3, 30, 300, 1000, 1000]),
+        (RetryPolicy(kind="fixed", base=7, jitter=0), [7, 7, 7]),
+        (RetryPolicy(kind="fixed", base=0.25, jitter=0), [0.25, 0.25]),
+        (RetryPolicy(kind="fixed", base=0, jitter=0), [0, 0]),
+        (RetryPolicy(kind="list", delays=(1, 60, 5), jitter=0), [1, 60, 5, 5, 5]),
+        (RetryPolicy(kind="list", delays=(100, 200), most=150, jitter=0), [100, 150]),
     ],
 )
 async def test_a_policy_decides_how_long_a_failed_job_waits(
-    engine: Engine, clock: FrozenClock, retry: Retry, expected: list[float]
+    engine: Engine, clock: FrozenClock, retry: RetryPolicy, expected: list[float]
 ) -> None:
     assert await delays_of(engine, clock, len(expected), retry=retry) == expected
 
@@ -275,7 +277,7 @@ async def test_by_default_it_waits_the_square_of_its_failures_give_or_take_a_ten
 
 
 async def test_jitter_spreads_a_burst_of_failures(engine: Engine, clock: FrozenClock) -> None:
-    await engine.jobs.submit([a_new_job(retry=Retry(kind="fixed", base=100, jitter=0.5)) for _ in range(200)])
+    await engine.jobs.submit([a_new_job(retry=RetryPolicy(kind="fixed", base=100, jitter=0.5)) for _ in range(200)])
     claims = await engine.jobs.claim("mail", worker="w1", slots=200)
     await engine.jobs.report([a_report(claim, Outcome.FAIL) for claim in claims])
 
@@ -288,7 +290,7 @@ async def test_jitter_spreads_a_burst_of_failures(engine: Engine, clock: FrozenC
 
 
 async def test_what_was_not_charged_does_not_make_it_wait_longer(engine: Engine, clock: FrozenClock) -> None:
-    job_id = await submit_one(engine, retry=Retry(jitter=0), max_attempts=2)
+    job_id = await submit_one(engine, retry=RetryPolicy(jitter=0), max_attempts=2)
     for _ in range(3):
         await engine.jobs.release([lease_of(await claim_one(engine))])
 
@@ -298,7 +300,7 @@ async def test_what_was_not_charged_does_not_make_it_wait_longer(engine: Engine,
 
 
 async def test_a_reaped_job_waits_as_a_failed_one(engine: Engine, clock: FrozenClock) -> None:
-    job_id = await submit_one(engine, retry=Retry(kind="fixed", base=5, jitter=0))
+    job_id = await submit_one(engine, retry=RetryPolicy(kind="fixed", base=5, jitter=0))
     await claim_one(engine)
     await clock.advance(LEASE + SECOND)
 
@@ -341,7 +343,7 @@ def lease_of_job(job: Job) -> Any:
 async def test_a_lost_worker_is_charged_and_the_last_attempt_is_dead_lettered(
     engine: Engine, clock: FrozenClock
 ) -> None:
-    job_id = await submit_one(engine, max_attempts=2, retry=Retry(kind="fixed", base=1, jitter=0))
+    job_id = await submit_one(engine, max_attempts=2, retry=RetryPolicy(kind="fixed", base=1, jitter=0))
     claimed_at = []
     for worker in ("w1", "w2"):
         claimed_at.append((await claim_one(engine, worker=worker)).claimed_at)
@@ -564,7 +566,7 @@ async def test_a_real_watchdog_reaps_within_two_leases(settings: Settings) -> No
     )
     async with await Database.connect(quick) as database:
         engine = Engine(database, buckets=settings.buckets)
-        job_id = await submit_one(engine, retry=Retry(kind="fixed", base=0, jitter=0))
+        job_id = await submit_one(engine, retry=RetryPolicy(kind="fixed", base=0, jitter=0))
         await claim_one(engine)
         engine.start()
         try:

@@ -113,6 +113,17 @@ async def _complete_free(conn: Connection, scene: Scene, item: Any) -> object:
     )
 
 
+async def complete_own(conn: Connection, scene: Scene) -> object:
+    """A handler that completes its job with its own work."""
+    [row] = await conn.fetch("select pulse.complete($1, $2, 'true')", scene.job_id, scene.lease_id)
+    return await _answer(conn, scene, row[0])
+
+
+async def fence(conn: Connection, scene: Scene) -> object:
+    [row] = await conn.fetch("select pulse.fence($1, $2)", scene.job_id, scene.lease_id)
+    return await _answer(conn, scene, row[0])
+
+
 async def heartbeat(conn: Connection, scene: Scene) -> object:
     leases = [Lease(scene.job_id, scene.lease_id)]
     return await _answer(conn, scene, await store.heartbeat_jobs(conn, bucket=scene.bucket, leases=leases, lease=LEASE))
@@ -159,6 +170,9 @@ CASES: dict[str, tuple[JobStatus, timedelta, tuple[Act, ...]]] = {
     "claim×claim×cancel": (JobStatus.PENDING, timedelta(), (claim, claim, cancel)),
     "complete×reap×heartbeat": (JobStatus.RUNNING, timedelta(minutes=1), (complete, reap, heartbeat)),
     "release×cancel×reap": (JobStatus.RUNNING, timedelta(minutes=1), (release, cancel, reap)),
+    "own complete×reap": (JobStatus.RUNNING, timedelta(minutes=1), (complete_own, reap)),
+    "own complete×report": (JobStatus.RUNNING, timedelta(), (complete_own, complete)),
+    "fence×cancel": (JobStatus.RUNNING, timedelta(), (fence, cancel)),
     "submit×submit×submit": (JobStatus.PENDING, timedelta(), tuple(submit("k", n) for n in (1, 2, 3))),
 }
 

@@ -14,7 +14,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.model.errors import BatchTooLarge, InvalidInput, InvalidOption
 from pulse.model.ids import bucket_of_id, bucket_of_topic, make_id
-from pulse.model.jobs import JobStatus, NewJob, Outcome, Retry
+from pulse.model.jobs import JobStatus, NewJob, Outcome, RetryPolicy
 from pulse.settings import Settings
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
@@ -33,7 +33,7 @@ async def test_a_job_is_stored_as_it_was_submitted(engine: Engine, clock: Frozen
         payload='{"a": [1, 2]}',
         priority=7,
         max_attempts=5,
-        retry=Retry(kind="fixed", base=2),
+        retry=RetryPolicy(kind="fixed", base=2),
         timeout=MINUTE,
         deadline=clock.instant + 9 * MINUTE,
         unique_key="k",
@@ -237,7 +237,7 @@ async def test_sql_and_python_make_the_same_row(engine: Engine, conn: Connection
         payload='{"a": 1}',
         **options | {"tags": ("blue",)},
         **lengths,
-        retry=Retry(kind="list", delays=(1.0, 5.0)),
+        retry=RetryPolicy(kind="list", delays=(1.0, 5.0)),
         deadline=clock.instant + 9 * MINUTE,
     )
 
@@ -335,7 +335,7 @@ def _python_options(options: dict[str, Any]) -> dict[str, Any]:
     if "tags" in given:
         given["tags"] = tuple(given["tags"])
     if "retry" in given:
-        given["retry"] = Retry(**given["retry"])
+        given["retry"] = RetryPolicy(**given["retry"])
     if "id" in given:
         given["id"] = UUID(given["id"])
     return {"task": "mail"} | given

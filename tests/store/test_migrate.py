@@ -282,7 +282,8 @@ async def test_a_schema_that_is_too_old_says_to_migrate(fresh: Settings) -> None
     await migrate(fresh)
     await _pretend(fresh, f"delete from pulse.migrations where version >= {migrations.OLDEST_SCHEMA}")
 
-    with pytest.raises(SchemaMismatch, match=r"is at version 1, .* run `pulse migrate`"):
+    old = migrations.OLDEST_SCHEMA - 1
+    with pytest.raises(SchemaMismatch, match=rf"is at version {old}, .* run `pulse migrate`"):
         await check(fresh)
     with pytest.raises(SchemaMismatch):
         async with open_engine(fresh):

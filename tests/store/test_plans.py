@@ -173,6 +173,32 @@ async def test_the_plan_with_an_empty_table(empty: Settings, name: str) -> None:
     conn.terminate()
 
 
+async def reads_of(call: str, settings: Settings) -> tuple[int, ...]:
+    """What a call reads of jobs on a handler's own connection, whose plans are not pinned."""
+    reads = "select seq_scan, idx_scan, idx_tup_fetch from pg_stat_xact_user_tables where relname = 'jobs'"
+    conn = await asyncpg.connect(settings.database_url)
+    async with conn.transaction():
+        await conn.fetchval(f"select pulse.{call}", UUID(int=0))
+        row = await conn.fetchrow(reads)
+    await conn.close()
+    return tuple(row or ())
+
+
+@pytest.mark.parametrize("call", ["fence($1, 1)", "complete($1, 1)"])
+async def test_a_handlers_own_connection_looks_up_one_row(crowded: Settings, call: str) -> None:
+    assert await reads_of(call, crowded) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("call", ["fence($1, 1)", "complete($1, 1)"])
+async def test_a_handlers_own_connection_plans_no_scan_of_an_empty_table(empty: Settings, call: str) -> None:
+    """It would keep that plan when the table has filled."""
+    conn = await asyncpg.connect(empty.database_url)
+    await conn.execute("vacuum pulse.jobs")  # now Postgres knows that it is empty
+    await conn.close()
+
+    assert await reads_of(call, empty) == (0, 1, 0)
+
+
 async def test_counts_do_not_look_at_jobs(raw: Any) -> None:
     plan = await explain(raw, "count_jobs", [])
 

@@ -540,7 +540,7 @@ async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(
 
         with monkeypatch.context() as broken:
             broken.setattr(wakeups, "send_wakeup", fail)
-            await submit_one(engine)
+            engine.wakeups.wake([Woken("mail", 0)])
             async with asyncio.timeout(2):
                 await was_tried.wait()
 
@@ -548,6 +548,22 @@ async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(
 
         await there.until(lambda heard: Woken("next", 0) in heard.woken)
         assert heard.woken == [Woken("mail", 0), Woken("next", 0)]
+
+
+async def test_a_submit_takes_its_own_message_along(
+    settings: Settings, wire: tuple[asyncpg.Connection, list[str]]
+) -> None:
+    """So whoever waits hears of it with the commit, not a round trip later; those that follow at once are gathered."""
+    _, heard = wire
+    async with process(settings) as (engine, _):
+        await engine.jobs.submit([a_new_job(topic="first")])
+        await engine.jobs.submit([a_new_job(topic="second")])
+        async with asyncio.timeout(2):
+            while not any("0 first" in message for message in heard):
+                await asyncio.sleep(0.01)
+        told = [message for message in heard if "first" in message]
+
+    assert told == [f"{engine.wakeups._sender}\n0 first"]
 
 
 async def test_what_is_untold_is_told_on_stop(settings: Settings, wire: tuple[asyncpg.Connection, list[str]]) -> None:

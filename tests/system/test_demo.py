@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from pulse.cli.demo_work import KINDS
+from pulse.cli.demo_shop import JOBS
 from pulse.store import embedded
 from tests.doors.command_line import run_on_terminal, run_process
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 pytestmark = pytest.mark.slow
-SUBMITTED = sum(kind.jobs for kind in KINDS)
+SUBMITTED = sum(JOBS.values())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import DatabaseUnreachable, Unavailable
-from pulse.model.jobs import Answer, JobStatus, Retry
+from pulse.model.jobs import Answer, JobStatus, RetryPolicy
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
@@ -98,7 +98,7 @@ class Traffic:
         self._stop = asyncio.Event()
 
     async def submit(self) -> None:
-        retry = Retry(kind="fixed", base=0, jitter=0)
+        retry = RetryPolicy(kind="fixed", base=0, jitter=0)
         while not self._stop.is_set():
             try:
                 submitted = await self._engine.jobs.submit([a_new_job(retry=retry, max_attempts=20) for _ in range(3)])

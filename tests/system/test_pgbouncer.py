@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,13 +18,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
 import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.marks import START
+from pulse.links.transactions import aenqueue_through, complete_through, fence_through
 from pulse.model.errors import InvalidDatabaseUrl
 from pulse.model.ids import bucket_of_topic
-from pulse.model.jobs import Answer, JobFilter, JobStatus, Outcome, Progress, Retry
+from pulse.model.jobs import Answer, JobFilter, JobStatus, Outcome, Progress, RetryPolicy
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import check, migrate
@@ -122,7 +124,7 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
 async def test_the_whole_life_of_a_job(pooled: Settings) -> None:
     async with open_engine(pooled) as engine:
         jobs = engine.jobs
-        done = await submit_one(engine, retry=Retry(kind="fixed", base=0, jitter=0), unique_key="k")
+        done = await submit_one(engine, retry=RetryPolicy(kind="fixed", base=0, jitter=0), unique_key="k")
         assert await submit_one(engine, unique_key="k") == done
         claim = await claim_one(engine)
         assert await jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
@@ -146,6 +148,25 @@ async def test_the_whole_life_of_a_job(pooled: Settings) -> None:
             await step()
         [counts] = await jobs.counts()
         assert counts.counts == {JobStatus.COMPLETED: 1, JobStatus.CANCELED: 1}
+
+
+async def test_jobs_travel_through_the_callers_own_transaction(pooled: Settings) -> None:
+    """Often enough for a driver that would prepare its statements, and for each server to have its turn."""
+    async with open_engine(pooled) as engine, AsyncExitStack() as stack:
+        conns: list[Any] = [
+            await asyncpg.connect(pooled.database_url, statement_cache_size=0),
+            await psycopg.AsyncConnection.connect(str(pooled.database_url), prepare_threshold=None),
+        ]
+        for conn in conns:
+            stack.push_async_callback(conn.close)
+        for conn in conns * 8:
+            async with conn.transaction():
+                [job_id] = await aenqueue_through(conn, [a_new_job()])
+            lease = lease_of(await claim_one(engine))
+            async with conn.transaction():
+                await fence_through(conn, lease)
+                await complete_through(conn, lease, "true")
+            assert (await engine.jobs.get(job_id)).status is JobStatus.COMPLETED
 
 
 async def test_the_duties_run_and_wake_ups_are_sent(behind: tuple[str, str], pooled: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
@@ -20,16 +21,15 @@ from pulse.cli.session import Session, run
 from pulse.model.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from rich.console import Console
 
+    from pulse.cli.demo_work import Show
     from pulse.model.jobs import TopicCount
     from pulse.settings import Settings
     from pulse.store.pool import Connection
-
-    Show = Callable[[list[TopicCount]], None]
 
 SCHEMA = "pulse_demo"
 SAY_EVERY = 1.0  # seconds between two lines where there is no terminal to draw on
@@ -52,7 +52,7 @@ class Ended(NamedTuple):
 @click.command(cls=Command)
 @click.pass_obj
 def demo(session: Session) -> None:
-    """Submit 5,000 jobs and watch them drain.
+    """Enqueue 5,000 jobs of a small shop and watch a worker run them.
 
     Some are urgent, some delayed, some fail and are retried, and a few end as dead letters. All of it happens in a
     schema of its own, pulse_demo, which is made anew each time and left behind to look at.
@@ -61,7 +61,7 @@ def demo(session: Session) -> None:
     on = console(to_stderr=session.as_json)
     on.print(escape(_place(given)))
     with session.database(given, create=True) as found:
-        settings = replace(found, schema=SCHEMA, buckets=1)
+        settings = replace(found, schema=SCHEMA, buckets=1, threads=20)
         ended = run(_play(settings, on))
     session.answer(_as_json(ended), lambda: _summarize(session, on, ended))
 
@@ -73,24 +73,27 @@ def _place(settings: Settings) -> str:
 
 
 async def _play(settings: Settings, on: Console) -> Ended:
-    from pulse.cli.demo_work import Drain, make_jobs
+    from pulse.cli.demo_shop import app, calls, retried
+    from pulse.cli.demo_work import drain
     from pulse.engine.engine import open_engine
     from pulse.store.migrate import migrate
 
+    logging.getLogger("pulse").addHandler(logging.NullHandler())  # failures are part of the show
     await _remove_schema(settings)
     await migrate(settings)
-    async with open_engine(settings) as engine:
-        engine.start()
-        jobs = make_jobs()
+    app.settings = settings
+    try:
         started = time.perf_counter()
-        submitted = await engine.jobs.submit(jobs)
+        enqueued = await app.aenqueue_many(calls())
         submit_seconds = time.perf_counter() - started
-        on.print(f"Submitted {len(submitted):,} jobs in {submit_seconds:.1f} s")
-        drain = Drain(engine)
-        with _display(on) as show:
-            drain_seconds = await drain.run(show)
-        counts = await engine.jobs.counts()
-    return Ended(len(submitted), submit_seconds, drain_seconds, counts, dict(drain.retried))
+        on.print(f"Enqueued {len(enqueued):,} jobs in {submit_seconds:.1f} s")
+        async with open_engine(settings) as engine:
+            with _display(on) as show:
+                drain_seconds = await drain(engine, show)
+            counts = await engine.jobs.counts()
+    finally:
+        app.close()
+    return Ended(len(enqueued), submit_seconds, drain_seconds, counts, dict(retried))
 
 
 async def _remove_schema(settings: Settings) -> None:

@@ -12,12 +12,15 @@ from io import TextIOWrapper
 import click
 
 from pulse import __version__
+from pulse.cli.bench import bench
 from pulse.cli.db import db
 from pulse.cli.demo import demo
+from pulse.cli.dev import dev
 from pulse.cli.jobs import jobs
 from pulse.cli.migrate import migrate
 from pulse.cli.options import Group
 from pulse.cli.topics import topics
+from pulse.cli.worker import worker
 
 
 @click.group(
@@ -31,6 +34,8 @@ def cli() -> None:
     \b
     Examples:
       pulse demo                                 see it work, on a Postgres of its own
+      pulse dev                                  a worker for the app in this folder, and all it needs
+      pulse worker shop.tasks:app                a worker in production
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
@@ -42,7 +47,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, migrate, jobs, topics, db):
+for command in (demo, dev, worker, migrate, jobs, topics, db, bench):
     cli.add_command(command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,3 +132,14 @@ def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(
             f"{value!r} is neither a time (2026-07-31, 2026-07-31T09:00+02:00) nor an age (90s, 2h, 7d).", ctx, param
         ) from None
+
+
+def read_length(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    from pulse.timing.duration import InvalidDuration, parse_duration
+
+    if value is None:
+        return None
+    try:
+        return parse_duration(value)
+    except InvalidDuration as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None

@@ -100,11 +100,11 @@ def has_data(state_dir: Path) -> bool:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:  # it comes with pulse-queue[fast]

@@ -1,7 +1,8 @@
 """Which work does every process do beside its own? Promote, reap, prune and tally, side by side without a leader.
 
 Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
-by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it.
+by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
+them take turns on the reserved connection: each is short, and an idle process holds no more connections than it needs.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse.engine.loops import Loop
+from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
+from pulse.store.wakeups import SOON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from uuid import UUID
 
     from pulse.settings import Settings
     from pulse.store.jobs import DutyPeek, Woken
@@ -26,6 +30,7 @@ TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
 TALLY_EVERY = timedelta(seconds=2)
+TALLY_IDLE = timedelta(seconds=5)  # counts are exact without it: it only keeps the reading of them cheap
 
 
 class Duties:
@@ -37,6 +42,16 @@ class Duties:
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._settling = Settling(self._settings)
+        self._mourners: list[Callable[[UUID], None]] = []
+
+    def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
+        """Call `listener` with each job that a duty of this process dead-letters. It must not block."""
+        self._mourners.append(listener)
+
+    def _tell_of_dead(self, job_ids: Iterable[UUID]) -> None:
+        for job_id in job_ids:
+            for listener in self._mourners:
+                listener(job_id)
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
@@ -47,16 +62,37 @@ class Duties:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
 
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
-            sleeps, woken = [self._settings.tick], []
+            sleeps, woken = [self._longest_sleep()], []
             for peek in await store.peek_duties(conn, buckets=self._buckets):
-                sleep, topics = await _promote_bucket(conn, peek)
+                sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 woken += topics
             return sleeps, woken
 
-        sleeps, woken = await self._database.run(work)
+        sleeps, woken = await self._database.run(work, reserved=True)
         self._wakeups.wake(woken)
         return min(sleeps)
+
+    def _longest_sleep(self) -> timedelta:
+        """While it listens, this process is told of everything that falls due sooner."""
+        return max(SOON, self._settings.tick) if self._wakeups.is_listening else self._settings.tick
+
+    async def _promote_bucket(self, conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[Woken]]:
+        """What is due in one bucket, and how long until the next is."""
+        woken: list[Woken] = []
+        moved = 0
+        if peek.until_late is not None and peek.until_late <= AT_ONCE:
+            expired = await store.expire_jobs(conn, bucket=peek.bucket, limit=BATCH)
+            self._tell_of_dead(expired)
+            moved += len(expired)
+        if peek.until_due is not None and peek.until_due <= AT_ONCE:
+            promoted, woken = await store.promote_jobs(conn, bucket=peek.bucket, limit=BATCH)
+            moved += promoted
+        if moved:
+            return AT_ONCE, woken
+        # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
+        ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
+        return min(ahead, default=timedelta.max), woken
 
     async def watch(self) -> timedelta:
         """Reap, but not while the database may have been away: an outage must not expire everybody at once."""
@@ -79,7 +115,9 @@ class Duties:
         async def work(conn: Connection) -> int:
             reaped = 0
             for bucket in await store.expired_buckets(conn, buckets=self._buckets):
-                reaped += len(await store.reap_jobs(conn, bucket=bucket, limit=BATCH))
+                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH)
+                self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
+                reaped += len(moved)
             return reaped
 
         return await self._database.run(work, reserved=True)
@@ -96,35 +134,21 @@ class Duties:
             await store.forget_counts(conn)
             return is_full
 
-        return AT_ONCE if await self._database.run(work) else PRUNE_EVERY
+        return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
 
     async def tally(self) -> timedelta:
         """Fold the tallies into the counts."""
 
-        async def work(conn: Connection) -> bool:
-            rolled = [
+        async def work(conn: Connection) -> list[int]:
+            return [
                 await store.roll_tallies(conn, bucket=bucket, limit=TALLY_BATCH)
                 for bucket in await store.tallied_buckets(conn)
             ]
-            return TALLY_BATCH in rolled
 
-        return AT_ONCE if await self._database.run(work) else TALLY_EVERY
-
-
-async def _promote_bucket(conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[Woken]]:
-    """What is due in one bucket, and how long until the next is."""
-    woken: list[Woken] = []
-    moved = 0
-    if peek.until_late is not None and peek.until_late <= AT_ONCE:
-        moved += len(await store.expire_jobs(conn, bucket=peek.bucket, limit=BATCH))
-    if peek.until_due is not None and peek.until_due <= AT_ONCE:
-        promoted, woken = await store.promote_jobs(conn, bucket=peek.bucket, limit=BATCH)
-        moved += promoted
-    if moved:
-        return AT_ONCE, woken
-    # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
-    ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
-    return min(ahead, default=timedelta.max), woken
+        rolled = await self._database.run(work, reserved=True)
+        if TALLY_BATCH in rolled:
+            return AT_ONCE
+        return TALLY_EVERY if any(rolled) else TALLY_IDLE
 
 
 class Settling:

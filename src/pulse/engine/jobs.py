@@ -101,17 +101,18 @@ class Jobs:
                     "payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10
                 )
         placed = self._place(jobs)
-        answers = await self._database.run_together(lambda conn: _submit(conn, placed))
-        self._announce(jobs)
+        # Without keys one statement does it all, and is a transaction by itself.
+        run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
+        ready, later = _hints(jobs)
+        message = self._wakeups.take_along(ready)
+        answers = await run(lambda conn: _submit(conn, placed, self._wakeups.channel, message))
+        if message is None:
+            self._wakeups.wake(ready)
+        else:
+            self._wakeups.tell(ready)
+        if later is not None:
+            self._wakeups.wake_later(later)
         return answers
-
-    def _announce(self, jobs: Sequence[NewJob]) -> None:
-        """A hint by this process's clock: the database decides whether a job is due, and polling covers the rest."""
-        waits = [_wait_of(job) for job in jobs]
-        if later := [wait for wait in waits if wait > timedelta()]:
-            self._wakeups.wake_later(min(later))
-        ready = (job for job, wait in zip(jobs, waits, strict=True) if wait <= timedelta())
-        self._wake(Woken(job.routed_topic, job.priority) for job in ready)
 
     def _place(self, jobs: Sequence[NewJob]) -> list[Placed]:
         buckets = [bucket_of_topic(job.routed_topic, self.buckets) for job in jobs]
@@ -205,6 +206,11 @@ class Jobs:
 
         return await self._database.run(work)
 
+    async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        """Which of the topics have work waiting and are not paused."""
+        buckets = [bucket_of_topic(check_topic(topic), self.buckets) for topic in topics]
+        return await self._database.run(lambda conn: store.ready_topics(conn, buckets=buckets, topics=topics))
+
     async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
         """Extend the leases, all in one batch; the answer names those that are lost or canceled."""
         length = self._settings.lease
@@ -282,10 +288,7 @@ class Jobs:
     # --- shared
 
     def _wake(self, woken: Iterable[Woken]) -> None:
-        most_urgent: dict[str, int] = {}
-        for topic, priority in woken:
-            most_urgent[topic] = max(priority, most_urgent.get(topic, -100))
-        self._wakeups.wake(Woken(*item) for item in most_urgent.items())
+        self._wakeups.wake(_most_urgent(woken))
 
     async def _answer(self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False) -> list[Answer]:
         """An answer for each item; those that find their row locked for a moment are tried again."""
@@ -358,15 +361,40 @@ class Jobs:
         return outcomes
 
 
-async def _submit(conn: Connection, placed: Sequence[Placed]) -> list[Submitted]:
+def _hints(jobs: Sequence[NewJob]) -> tuple[list[Woken], timedelta | None]:
+    """What is ready, and how soon more will be, by this process's clock: the database decides, and polling covers
+    the rest."""
+    if not any(job.delay or job.run_at for job in jobs):
+        return _most_urgent({(job.topic or job.task, job.priority) for job in jobs}), None
+    waits = [_wait_of(job) for job in jobs]
+    ready = (job for job, wait in zip(jobs, waits, strict=True) if wait <= timedelta())
+    later = min((wait for wait in waits if wait > timedelta()), default=None)
+    return _most_urgent((job.routed_topic, job.priority) for job in ready), later
+
+
+def _most_urgent(woken: Iterable[tuple[str, int]]) -> list[Woken]:
+    found: dict[str, int] = {}
+    for topic, priority in woken:
+        found[topic] = max(priority, found.get(topic, -100))
+    return [Woken(*item) for item in found.items()]
+
+
+async def _submit(
+    conn: Connection, placed: Sequence[Placed], channel: str = "", message: str | None = None
+) -> list[Submitted]:
     """Insert; for what was there already, find the job that stands for it. A holder may finish in between."""
     created: set[UUID] = set()
     stands: dict[UUID, UUID] = {}
-    left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
+    left: Sequence[Placed] = placed
+    if any(item.job.unique_key for item in placed):
+        left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
     for _ in range(SUBMIT_TRIES):
         if keyed := [item for item in left if item.job.unique_key]:
             await store.free_keys(conn, keyed)
-        created |= await store.submit_jobs(conn, left)
+        new = await store.submit_jobs(conn, left, channel=channel, message=message)
+        if new is None and left is placed:
+            return [Submitted(item.id, created=True) for item in placed]
+        created |= {item.id for item in left} if new is None else new
         if not (left := [item for item in left if item.id not in created]):
             break
         stands |= await store.find_submitted(conn, left)

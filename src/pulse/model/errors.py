@@ -8,15 +8,25 @@
     │   ├── InvalidReport       a lease_id of 0, an unknown outcome
     │   ├── InvalidFilter
     │   ├── BatchTooLarge
+    │   ├── InvalidTask         a task that cannot be declared so: its name is taken, its types are not JSON
+    │   ├── InvalidArguments    a call its task could not take
+    │   ├── InvalidResult       a handler returned what is not JSON
+    │   ├── InvalidApp          `module:app` does not lead to one
     │   ├── InvalidSettings
-    │   └── InvalidDatabaseUrl
+    │   ├── InvalidDatabaseUrl
+    │   └── UnknownConnection   not a connection or session that can carry a job
     ├── NotFound
     │   └── JobNotFound
     ├── Conflict                the row is not in the state this needs
     │   ├── IllegalTransition
     │   ├── LeaseLost
     │   ├── KeyTaken
-    │   └── JobBusy             a handler's own transaction holds the row
+    │   ├── JobBusy             a handler's own transaction holds the row
+    │   └── TransactionFailed   the caller's transaction can only be rolled back
+    ├── Unfinished              asked for a result that is not there
+    │   ├── JobFailed           dead-lettered; the message is its last error
+    │   ├── JobCanceled
+    │   └── ResultTimeout       not finished within the time given
     └── Unavailable             the database, not the caller
         ├── DatabaseUnreachable
         ├── DatabaseReadOnly
@@ -79,12 +89,42 @@ class BatchTooLarge(InvalidInput):
         self.size, self.limit = size, limit
 
 
+class InvalidTask(InvalidInput):
+    code = "invalid_task"
+
+
+class InvalidArguments(InvalidInput):
+    code = "invalid_arguments"
+
+    def __init__(self, task: str, why: str) -> None:
+        super().__init__(f"{task}: {why}")
+        self.task = task
+
+
+class InvalidResult(InvalidInput):
+    code = "invalid_result"
+
+
+class InvalidApp(InvalidInput):
+    code = "invalid_app"
+
+
 class InvalidSettings(InvalidInput):
     code = "invalid_settings"
 
 
 class InvalidDatabaseUrl(InvalidInput):
     code = "invalid_database_url"
+
+
+class UnknownConnection(InvalidInput):
+    code = "unknown_connection"
+
+    def __init__(self, given: object, understood: str) -> None:
+        kind = type(given)
+        super().__init__(
+            f"{kind.__module__}.{kind.__qualname__} is not a connection Pulse understands: give {understood}"
+        )
 
 
 class NotFound(PulseError):
@@ -140,6 +180,45 @@ class JobBusy(Conflict):
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} is locked by its handler's own transaction; try again when it ends")
+        self.job_id = job_id
+
+
+class TransactionFailed(Conflict):
+    """A statement before this one failed, so the caller's transaction takes no more of them."""
+
+    code = "transaction_failed"
+
+    def __init__(self) -> None:
+        super().__init__("this transaction has already failed: roll it back first")
+
+
+class Unfinished(PulseError):
+    code = "unfinished"
+
+
+class JobFailed(Unfinished):
+    """The job is a dead letter: it will not run again unless someone replays it."""
+
+    code = "job_failed"
+
+    def __init__(self, job_id: UUID, error: str | None) -> None:
+        super().__init__(f"job {job_id} failed for good: {error or 'no error was recorded'}")
+        self.job_id, self.error = job_id, error
+
+
+class JobCanceled(Unfinished):
+    code = "job_canceled"
+
+    def __init__(self, job_id: UUID, reason: str | None) -> None:
+        super().__init__(f"job {job_id} was {reason or 'canceled'}")
+        self.job_id = job_id
+
+
+class ResultTimeout(Unfinished, TimeoutError):
+    code = "result_timeout"
+
+    def __init__(self, job_id: UUID, status: str, seconds: float) -> None:
+        super().__init__(f"job {job_id} is still {status} after {seconds:g} s; it goes on, so ask again later")
         self.job_id = job_id
 
 

@@ -71,7 +71,7 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
 }
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long to wait after the nth failure. `pulse.backoff` in SQL reads exactly this, as JSON.
 
     quadratic: base × n² · exponential: base × factor^(n-1) · fixed: base · list: the nth of `delays`, or the last.
@@ -110,7 +110,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None
     run_at: datetime | None = None
     max_attempts: int = 3
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     timeout: timedelta | None = None
     deadline: datetime | None = None
     unique_key: str | None = None
@@ -208,7 +208,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease_id: int
     outcome: Outcome
     result: str | None = None  # JSON text, with COMPLETE
-    error: str = ""  # with FAIL and DISCARD
+    error: str = ""  # with FAIL and DISCARD; with SNOOZE, why
     traceback: str | None = None
     delay: timedelta | None = None  # required with SNOOZE; overrides the back-off with FAIL
 
@@ -223,7 +223,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise InvalidReport(f"snoozing job {self.id} needs a delay")
 
     @property
-    def clean_error(self) -> str:
+    def clean_error(self) -> str | None:
+        if self.outcome is Outcome.SNOOZE and not self.error:
+            return None  # what went wrong before it was snoozed still stands
         return clean_error(self.error or "failed without saying why")
 
     @property

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -15,11 +14,14 @@ from asyncpg import LockNotAvailableError
 from pulse.model.jobs import Attempt, Claim, Job, JobStatus, Lease, NewJob, Pause, Progress, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncpg import Record
 
     from pulse.settings import Settings
     from pulse.store.pool import Connection
 
+T = TypeVar("T")
 ClaimKey = tuple[UUID, int]  # id and lease_id: one claim
 _CLAIM_KEY = itemgetter("id", "lease_id")
 
@@ -47,36 +49,47 @@ class Woken(NamedTuple):
     priority: int
 
 
+class Moved(NamedTuple):
+    """A job that a duty moved, and where to."""
+
+    id: UUID
+    status: JobStatus
+
+
 class DutyPeek(NamedTuple):
     bucket: int
     until_due: timedelta | None
     until_late: timedelta | None
 
 
-async def submit_jobs(conn: Connection, placed: Sequence[Placed]) -> set[UUID]:
-    """The ids that are new. One statement, whatever the number of jobs."""
+async def submit_jobs(
+    conn: Connection, placed: Sequence[Placed], *, channel: str, message: str | None
+) -> set[UUID] | None:
+    """The ids that are new; none: all of them. One statement, whatever the number of jobs."""
     jobs = [item.job for item in placed]
-    rows = await conn.rows(
+    [moved] = await conn.rows(
         "submit_jobs",
-        buckets=[item.bucket for item in placed],
+        buckets=_once([item.bucket for item in placed]),
         ids=[item.id for item in placed],
-        topics=[job.routed_topic for job in jobs],
-        tasks=[job.task for job in jobs],
+        topics=_once([job.topic or job.task for job in jobs]),
+        tasks=_once([job.task for job in jobs]),
         payloads=[job.payload for job in jobs],
-        priorities=[job.priority for job in jobs],
-        delays=[job.delay for job in jobs],
-        run_ats=[job.run_at for job in jobs],
-        max_attempts=[job.max_attempts for job in jobs],
-        retries=[_json(job.retry) for job in jobs],
-        timeouts=[job.timeout for job in jobs],
-        deadlines=[job.deadline for job in jobs],
-        unique_keys=[job.unique_key for job in jobs],
-        unique_windows=[job.unique_window for job in jobs],
-        result_ttls=[job.result_ttl for job in jobs],
-        tags=[_json(job.tags or None) for job in jobs],
-        traces=[_json(job.trace) for job in jobs],
+        priorities=_once([job.priority for job in jobs]),
+        delays=_if_any([job.delay for job in jobs]),
+        run_ats=_if_any([job.run_at for job in jobs]),
+        max_attempts=_once([job.max_attempts for job in jobs]),
+        retries=[_json(retry) for retry in _if_any([job.retry for job in jobs])],
+        timeouts=_if_any([job.timeout for job in jobs]),
+        deadlines=_if_any([job.deadline for job in jobs]),
+        unique_keys=_if_any([job.unique_key for job in jobs]),
+        unique_windows=_if_any([job.unique_window for job in jobs]),
+        result_ttls=_if_any([job.result_ttl for job in jobs]),
+        tags=[_json(tags) for tags in _if_any([job.tags or None for job in jobs])],
+        traces=[_json(trace) for trace in _if_any([job.trace for job in jobs])],
+        channel=channel,
+        message=message,
     )
-    return {row["id"] for row in rows}
+    return None if moved["jobs"] == len(placed) else set(moved["ids"] or ())
 
 
 async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
@@ -116,6 +129,10 @@ async def claim_jobs(
         mark_id=mark.id,
     )
     return list(starmap(Claim, rows))
+
+
+async def ready_topics(conn: Connection, *, buckets: Sequence[int], topics: Sequence[str]) -> list[str]:
+    return [row["topic"] for row in await conn.rows("ready_topics", buckets=buckets, topics=topics)]
 
 
 async def heartbeat_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease], lease: timedelta) -> list[ClaimKey]:
@@ -190,9 +207,9 @@ async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[i
     return [row["bucket"] for row in await conn.rows("expired_buckets", buckets=buckets)]
 
 
-async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
+async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[Moved]:
     rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit)
-    return [row["id"] for row in rows]
+    return [Moved(row["id"], JobStatus(row["status"])) for row in rows]
 
 
 async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[Woken]]:
@@ -298,6 +315,16 @@ def _job(row: Record) -> Job:
     if values["key_held_until"] is not None:  # the driver reads infinity as an instant without a zone
         values["key_held_until"] = values["key_held_until"].replace(tzinfo=UTC)
     return Job(**values)
+
+
+def _once(values: list[T]) -> list[T]:
+    """A column in which every row says the same, said once."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _if_any(values: list[T | None]) -> list[T | None]:
+    """A column that no row uses is not sent."""
+    return [] if values.count(None) == len(values) else values
 
 
 def _json(value: object) -> str | None:

@@ -7,9 +7,12 @@
 -- are reached by their place (ctid), which does not change while they are locked; and where a worker shows its fence,
 -- "running" is said as `lease_until is not null`, which a CHECK makes the same, so that no smaller index tempts.
 
--- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces)
--- Insert those that are new; one whose id or held key exists already is left out of the answer. A key that another
--- transaction is just submitting is waited for, but only for a second: it may be one that stays open.
+-- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces, channel, message)
+-- Insert those that are new, and say how many; which, only if not all. A key that another transaction is just
+-- submitting is waited for, but only for a second: it may be one that stays open.
+-- What is the same for all jobs is sent once, and what none of them has is not sent: unnest fills up with nulls, and a
+-- null where there must be a value means the first one. Seventeen full arrays cost more than the insert itself.
+-- A message to whoever waits for work goes with the commit, if there is one.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
 ),
@@ -19,7 +22,9 @@ submitted as (
         unique_key, key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status, lease_id
     )
     select
-        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
+        coalesce(bucket, (:buckets::smallint[])[1]), id, coalesce(topic, (:topics::text[])[1]),
+        coalesce(task, (:tasks::text[])[1]), payload, coalesce(priority, (:priorities::smallint[])[1]),
+        coalesce(max_attempts, (:max_attempts::int[])[1]), retry, timeout, deadline,
         unique_key, case when unique_key is not null then coalesce(pulse.now() + unique_window, 'infinity') end,
         result_ttl, tags, trace, pulse.now(), due.at,
         case when due.at <= pulse.now() then pulse.now() end,
@@ -42,7 +47,11 @@ tallied as (
     insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
     select bucket, topic, status, count(*), pulse.now() from submitted group by bucket, topic, status
 )
-select id from submitted;
+select
+    count(*)::int as jobs,
+    case when count(*) < cardinality(:ids::uuid[]) then array_agg(id) end as ids,
+    case when :message::text is not null then pg_notify(:channel, :message) end
+from submitted;
 
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
@@ -110,6 +119,17 @@ from seated
 where jobs.bucket = seated.bucket and jobs.ctid = seated.place
 returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
     ready_at, claimed_at, lease_until, timeout, deadline, trace;
+
+-- name: ready_topics(buckets, topics)
+-- Which of these have work waiting: what a worker asks at each tick, once for all its topics.
+select wanted.topic
+from unnest(:buckets::smallint[], :topics::text[]) as wanted (bucket, topic)
+cross join lateral (
+    select from pulse.jobs
+    where jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and status = 'PENDING'
+    limit 1
+) as ready
+where not exists (select from pulse.pauses where pauses.topic in ('*', wanted.topic));
 
 -- name: heartbeat_jobs(bucket, ids, lease_ids, lease)
 with held as materialized (
@@ -235,7 +255,7 @@ moved as (
     set status = held.status,
         run_at = case when held.status = 'DEAD_LETTERED' then jobs.run_at else held.run_at end,
         refunded = refunded + case when held.outcome = 'SNOOZE' then 1 else 0 end,
-        last_error = case when held.outcome = 'SNOOZE' then last_error else held.error end,
+        last_error = case when held.outcome = 'SNOOZE' then coalesce(held.error, last_error) else held.error end,
         lease_until = null,
         finished_at = case when held.status = 'DEAD_LETTERED' then pulse.now() end,
         key_held_until = case

@@ -25,7 +25,7 @@ from pulse.store.statements import in_schema
 if TYPE_CHECKING:
     from pulse.settings import Settings
 
-OLDEST_SCHEMA = 2  # the oldest this release works on
+OLDEST_SCHEMA = 3  # the oldest this release works on
 RACE_TRIES = 50
 # Never queue behind a long reader with everyone behind us. Local, as a pooler would hand a session's on to others.
 LOCK_PATIENCE = "set local lock_timeout = '2s';\n"
@@ -201,3 +201,12 @@ async def _connect(settings: Settings) -> asyncpg.Connection:
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error) from error
     return conn
+
+
+async def drop_schema(settings: Settings) -> None:
+    """Remove everything of ours, jobs and all. For schemas made for a while: a benchmark's, a test's."""
+    conn = await _connect(settings)
+    try:
+        await conn.execute(f'drop schema if exists "{settings.schema}" cascade')
+    finally:
+        conn.terminate()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +27,7 @@ from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from pulse.settings import Settings
 
@@ -38,6 +37,7 @@ T = TypeVar("T")
 
 OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
+SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
 # looked at, the planner would sort the whole ready set and scan the whole table (15k against 39k jobs a second).
@@ -95,6 +95,10 @@ class Connection:
                 return await self._raw.fetch(statement.sql, *values)
         return await self._raw.fetch(statement.sql, *values)
 
+    def text(self, name: str) -> str:
+        """The words of a statement, for what has to be run as text: several commands at once, say."""
+        return self._statements[name].sql
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         async with self._raw.transaction(isolation="read_committed"):
@@ -122,7 +126,8 @@ class Lane:
         self._settings = settings
         self._statements = statements
         self._free_seats = asyncio.Semaphore(size)
-        self._idle: list[RawConnection] = []
+        self._idle: list[tuple[RawConnection, float]] = []  # with the time since when
+        self._trimming: asyncio.TimerHandle | None = None
         self._open: set[RawConnection] = set()
         self._is_closed = False
 
@@ -142,14 +147,20 @@ class Lane:
 
     def close(self) -> None:
         self._is_closed = True
+        if self._trimming is not None:
+            self._trimming.cancel()
         for raw in list(self._open):
             self._drop(raw)
+
+    def rest(self) -> None:
+        while self._idle:
+            self._drop(self._idle.pop()[0])
 
     async def _take(self) -> RawConnection:
         if self._is_closed:
             raise ClosedLane
         while self._idle:
-            idle = self._idle.pop()
+            idle, _ = self._idle.pop()
             if not idle.is_closed():
                 return idle
             self._drop(idle)
@@ -161,7 +172,21 @@ class Lane:
         if raw.is_closed() or raw.is_in_transaction() or self._is_closed:
             self._drop(raw)
         else:
-            self._idle.append(raw)
+            loop = asyncio.get_running_loop()
+            self._idle.append((raw, loop.time()))
+            if len(self._idle) > 1 and self._trimming is None:
+                self._trimming = loop.call_later(SPARE_FOR, self._trim)
+
+    def _trim(self) -> None:
+        """Close all but one of those that nobody has needed for a while: what a burst opened is not kept for ever."""
+        self._trimming = None
+        loop = asyncio.get_running_loop()
+        spare = [raw for raw, since in self._idle[:-1] if loop.time() - since >= SPARE_FOR]
+        self._idle = self._idle[len(spare) :]  # the longest idle come first
+        for raw in spare:
+            self._drop(raw)
+        if len(self._idle) > 1:
+            self._trimming = loop.call_later(SPARE_FOR, self._trim)
 
     def _drop(self, raw: RawConnection) -> None:
         self._open.discard(raw)
@@ -190,6 +215,11 @@ class Database:
         """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
         await check_server(settings)
         return cls(settings)
+
+    def rest(self) -> None:
+        """Nothing is to be done for a while: close what is open and idle."""
+        for lane in (self._shared, self._reserved):
+            lane.rest()
 
     async def close(self) -> None:
         for lane in (self._shared, self._reserved):

@@ -28,9 +28,9 @@ class UnknownParameter(KeyError):
 
 
 @lru_cache
-def load_statements(schema: str) -> dict[str, Statement]:
-    """Every statement of the store, by name, for one schema."""
-    folder = files("pulse.store")
+def load_statements(schema: str, package: str = "pulse.store") -> dict[str, Statement]:
+    """Every statement of a package, by name, for one schema."""
+    folder = files(package)
     texts = [source.read_text() for source in folder.iterdir() if source.name.endswith(".sql")]
     return {found.name: found for text in texts for found in parse(text, schema)}
 

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -58,6 +59,7 @@ class Wakeups:
         self._later: list[Callable[[timedelta], None]] = []
         self._unsent: dict[str, int] = {}
         self._unsent_later: timedelta | None = None
+        self._sent_at = 0.0
         self._has_unsent = asyncio.Event()
         self._heard_probe = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,6 +81,21 @@ class Wakeups:
         if self._unsent:
             self._has_unsent.set()
 
+    def tell(self, woken: Iterable[Woken]) -> None:
+        """Tell this process only: the others have been told."""
+        for item in woken:
+            self._tell(item)
+
+    def take_along(self, woken: Sequence[Woken]) -> str | None:
+        """A message to be sent with the very transaction that makes jobs ready, which saves those who wait a round
+        trip; none if the last one was sent too lately, because then it is better gathered."""
+        is_too_soon = self._has_unsent.is_set() or time.monotonic() - self._sent_at < SPACING
+        if is_too_soon or not woken or not self._settings.notify:
+            return None
+        self._sent_at = time.monotonic()
+        lines = [self._sender, *(f"{item.priority} {item.topic}" for item in woken)]
+        return _fitting(lines)
+
     def wake_later(self, delay: timedelta) -> None:
         """A job falls due after `delay`; told only if that is sooner than the next poll."""
         if delay <= SOON:
@@ -87,11 +104,12 @@ class Wakeups:
                 self._unsent_later = delay if self._unsent_later is None else min(delay, self._unsent_later)
                 self._has_unsent.set()
 
-    def start(self) -> None:
+    def start(self, *, listen: bool = True) -> None:
+        """Begin to tell others, and to hear them. Where nobody waits for work, there is nothing to listen for."""
         if not self._settings.notify:
             return
         self._tasks.append(asyncio.create_task(self._send_forever(), name="pulse wake-up sender"))
-        if self._settings.listen_url or not self._settings.pgbouncer:
+        if listen and (self._settings.listen_url or not self._settings.pgbouncer):
             self._tasks.append(asyncio.create_task(self._listen_forever(), name="pulse wake-up listener"))
 
     async def stop(self) -> None:
@@ -107,11 +125,12 @@ class Wakeups:
     async def _send_forever(self) -> None:
         while True:
             await self._has_unsent.wait()
+            await asyncio.sleep(self._sent_at + SPACING - time.monotonic())
             await self._send()
-            await asyncio.sleep(SPACING)
 
     async def _send(self) -> None:
         self._has_unsent.clear()
+        self._sent_at = time.monotonic()
         send = partial(send_wakeup, channel=self.channel, message=self._take_message())
         try:
             await self._database.run(send)
@@ -121,12 +140,8 @@ class Wakeups:
     def _take_message(self) -> str:
         unsent, self._unsent = self._unsent, {}
         later, self._unsent_later = self._unsent_later, None
-        lines = [self._sender, *(f"{priority} {topic}" for topic, priority in unsent.items())]
-        if len("\n".join(lines).encode()) > LONGEST_MESSAGE:
-            lines = [self._sender, f"{EVERYTHING.priority} {EVERYTHING.topic}"]
-        if later is not None:
-            lines.append(f"+{round(later / timedelta(milliseconds=1))}")
-        return "\n".join(lines)
+        message = _fitting([self._sender, *(f"{priority} {topic}" for topic, priority in unsent.items())])
+        return message if later is None else f"{message}\n+{round(later / timedelta(milliseconds=1))}"
 
     async def _listen_forever(self) -> None:
         backoff, failures = Backoff(), 0
@@ -181,6 +196,14 @@ class Wakeups:
     def _tell_later(self, delay: timedelta) -> None:
         for listener in self._later:
             listener(delay)
+
+
+def _fitting(lines: list[str]) -> str:
+    """The lines as one message; if there are too many topics for one, all of them."""
+    message = "\n".join(lines)
+    if len(message.encode()) <= LONGEST_MESSAGE:
+        return message
+    return f"{lines[0]}\n{EVERYTHING.priority} {EVERYTHING.topic}"
 
 
 async def _happens(event: asyncio.Event, *, within: float) -> bool:

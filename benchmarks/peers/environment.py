@@ -1,0 +1,55 @@
+"""Where do the peers live? In a virtual environment of their own: `python -m benchmarks.peers.environment [FOLDER]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "peers-venv"
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+
+
+class PeersUnavailable(Exception):
+    """The peers could not be installed; says what to do about it."""
+
+
+def ensure(folder: Path = FOLDER) -> Path:
+    """The peers' Python. Made when it is missing or other versions are wanted, which takes half a minute."""
+    python = folder / "bin" / "python"
+    installed = folder / "requirements.txt"  # a copy, written last: half an environment is made again
+    wanted = REQUIREMENTS.read_text()
+    if python.exists() and installed.exists() and installed.read_text() == wanted:
+        return python
+    if folder.exists() and not (folder / "pyvenv.cfg").exists():
+        raise PeersUnavailable(f"{folder} is there already and is no virtual environment; it is left alone")
+    print(f"making the peers' environment in {folder} (once)…", file=sys.stderr)
+    run(sys.executable, "-m", "venv", "--clear", str(folder))
+    pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1")
+    run(*pip, "--requirement", str(REQUIREMENTS))
+    installed.write_text(wanted)
+    return python
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode == 0:
+        return
+    said = "\n".join(f"  {line}" for line in (done.stderr or done.stdout).strip().splitlines()[-5:])
+    raise PeersUnavailable(
+        f"the peers could not be installed:\n{said}\n"
+        "pip needs a package index: go online, or point PIP_INDEX_URL or PIP_FIND_LINKS at one you can reach"
+    )
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else FOLDER
+    try:
+        print(ensure(folder))
+    except PeersUnavailable as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

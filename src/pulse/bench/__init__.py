@@ -1,0 +1,1 @@
+"""How fast is it here? The scenarios behind `pulse bench`."""

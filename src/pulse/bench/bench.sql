@@ -1,0 +1,86 @@
+-- What bare SQL does in this database for the same moves on the same columns: no pause, no deadline, no mark, no seats,
+-- no tallies, no unique keys, and only the two indexes the moves need.
+
+-- name: create_lean()
+drop table if exists pulse.lean;
+create table pulse.lean (like pulse.jobs including defaults, primary key (bucket, id)) with (fillfactor = 70);
+create index on pulse.lean (bucket, topic, (-priority), ready_at, id) where status = 'PENDING';
+
+-- name: drop_lean()
+drop table if exists pulse.lean;
+
+-- name: fill_lean(topic, jobs, payload)
+insert into pulse.lean (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status, lease_id)
+select 0, pulse.make_id(clock_timestamp(), 0::smallint, gen_random_uuid()), :topic, :topic, :payload::jsonb, 0, 3,
+    statement_timestamp(), statement_timestamp(), statement_timestamp(), 'PENDING', 1
+from generate_series(1, :jobs::int);
+
+-- name: claim_lean(topic, limit, worker, lease)
+with first as materialized (
+    select id from pulse.lean
+    where bucket = 0 and topic = :topic and status = 'PENDING'
+    order by -priority, ready_at, id
+    limit :limit
+    for no key update skip locked
+)
+update pulse.lean
+set status = 'RUNNING', attempt = attempt + 1, lease_id = lease_id + 1, locked_by = :worker,
+    claimed_at = statement_timestamp(), lease_until = statement_timestamp() + :lease::interval
+from first
+where lean.bucket = 0 and lean.id = first.id
+returning lean.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+    ready_at, claimed_at, lease_until, timeout, deadline, trace;
+
+-- name: complete_lean(ids, lease_ids, results)
+update pulse.lean
+set status = 'COMPLETED', result = report.result, lease_until = null, finished_at = statement_timestamp()
+from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
+where lean.bucket = 0 and lean.id = report.id and status = 'RUNNING' and lean.lease_id = report.lease_id
+returning lean.id;
+
+-- name: insert_lean(ids, topics, payloads)
+insert into pulse.lean (bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, status, lease_id)
+select 0, id, topic, topic, payload, 0, 3, statement_timestamp(), statement_timestamp(), statement_timestamp(), 'PENDING', 1
+from unnest(:ids::uuid[], :topics::text[], :payloads::jsonb[]) as new (id, topic, payload)
+returning id;
+
+-- name: empty_jobs()
+truncate pulse.jobs, pulse.attempts, pulse.tallies, pulse.counts, pulse.pauses;
+
+-- name: bench_now()
+select extract(epoch from clock_timestamp())::float8 as seconds;
+
+-- name: last_finished(bucket, topic)
+select extract(epoch from max(finished_at))::float8 as seconds
+from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETED' and finished_at is not null;
+
+-- name: count_completed(bucket, topic)
+select count(*)::int as jobs
+from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETED' and finished_at is not null;
+
+-- name: bench_lateness(bucket, topic)
+-- How long after its instant each job that had to wait was claimed.
+select extract(epoch from claimed_at - run_at)::float8 * 1000 as milliseconds
+from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETED' and finished_at is not null;
+
+-- name: bench_waits(bucket, topic)
+select extract(epoch from claimed_at - submitted_at)::float8 * 1000 as milliseconds
+from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETED' and finished_at is not null;
+
+-- name: crowd_jobs(bucket, topic, other_topics, rows, status, ready, due_in, finished)
+-- So many rows that are not what the benchmark drains.
+insert into pulse.jobs (
+    bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, finished_at, status, lease_id
+)
+select :bucket, pulse.make_id(statement_timestamp() - interval '1 hour', :bucket::smallint, gen_random_uuid()),
+    :topic || case when :other_topics::int > 0 then '-' || number % :other_topics::int else '' end, :topic, '{}', -1, 3,
+    statement_timestamp(), statement_timestamp() + :due_in::interval,
+    case when :ready::boolean then statement_timestamp() end,
+    case when :finished::boolean then statement_timestamp() - interval '1 hour' end, :status, 1
+from generate_series(1, :rows::int) as number;
+
+-- name: transactions()
+select xact_commit as commits, xact_rollback as rollbacks from pg_stat_database where datname = current_database();
+
+-- name: settle_lean()
+vacuum (analyze) pulse.lean;

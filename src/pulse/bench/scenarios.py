@@ -1,0 +1,268 @@
+"""What is measured, and how? Each scenario is one round: the same moves by Pulse and by bare SQL, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pulse.bench.app import PAYLOAD, app, noop, stamp, stumble, sync_noop
+from pulse.bench.results import Result, percentiles
+from pulse.bench.workers import workers
+from pulse.engine.engine import Engine, open_engine
+from pulse.model.ids import Mint
+from pulse.model.jobs import JobStatus
+from pulse.store.bench import Ceiling, Probe
+
+if TYPE_CHECKING:
+    from pulse.sdk.task import Task
+    from pulse.settings import Settings
+
+FILL = 5_000  # jobs in one enqueue_many
+CEILING_CONNECTIONS = 4
+CEILING_BATCH = 100
+ENQUEUE_ONE_BY_ONE = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one call of `pulse bench` is to do."""
+
+    settings: Settings
+    jobs: int
+    processes: int
+    sync: bool = False
+    rate: float = 20.0
+    notify: bool = True
+    background: str = ""
+    rows: int = 1_000_000
+
+    @property
+    def task(self) -> Task[..., Any, Any]:
+        return sync_noop if self.sync else noop
+
+    def described(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "processes": self.processes,
+            "concurrency": settings.concurrency,
+            "threads": settings.threads,
+            "task": "sync" if self.sync else "async",
+            "notify": self.notify,
+        }
+
+
+async def drain(plan: Plan) -> Result:
+    """A backlog worked off by worker processes, against the same moves in bare SQL."""
+    async with bench_engine(plan.settings) as (engine, probe):
+        await engine.jobs.pause(plan.task.topic)
+        async with workers(plan.settings, count=plan.processes, topics=[plan.task.topic]):
+            await fill(engine, plan.task, plan.jobs)
+            await probe.settle()
+            before = await probe.transactions()
+            started = await probe.now()
+            await engine.jobs.resume(plan.task.topic)
+            seconds = await until_done(engine, probe, plan.task.topic, plan.jobs, started)
+            after = await probe.transactions()
+        ceiling = await drain_ceiling(plan)
+    rate = plan.jobs / seconds
+    return Result(
+        scenario="drain",
+        jobs=plan.jobs,
+        seconds=seconds,
+        rate=rate,
+        ceiling_rate=ceiling,
+        ratio=rate / ceiling,
+        tx_per_job=(after.commits - before.commits) / plan.jobs,
+        rollbacks=after.rollbacks - before.rollbacks,
+        settings=plan.described(),
+    )
+
+
+async def live(plan: Plan) -> Result:
+    """Enqueueing and working at the same time, as fast as both go."""
+    async with bench_engine(plan.settings) as (engine, probe):
+        async with workers(plan.settings, count=plan.processes, topics=[plan.task.topic]):
+            before = await probe.transactions()
+            started = await probe.now()
+            await fill(engine, plan.task, plan.jobs, size=500)
+            seconds = await until_done(engine, probe, plan.task.topic, plan.jobs, started)
+            after = await probe.transactions()
+        waits = await probe.waits(plan.task.topic)
+    return Result(
+        scenario="live",
+        jobs=plan.jobs,
+        seconds=seconds,
+        rate=plan.jobs / seconds,
+        tx_per_job=(after.commits - before.commits) / plan.jobs,
+        rollbacks=after.rollbacks - before.rollbacks,
+        **percentiles(waits),
+        settings=plan.described(),
+    )
+
+
+async def latency(plan: Plan) -> Result:
+    """From the call of `aenqueue` to the handler's first line, in an idle system, another process's worker."""
+    settings = replace(plan.settings, notify=plan.notify)
+    async with bench_engine(settings), workers(settings, count=1, topics=[stamp.topic]):
+        await stamp.aenqueue()
+        await asyncio.sleep(1)
+        took = [ms async for ms in paced(plan, lambda: time_one(stamp))]
+    described = plan.described() | {"rate": plan.rate}
+    return Result(scenario="latency", jobs=plan.jobs, **percentiles(took), settings=described)
+
+
+async def delayed(plan: Plan) -> Result:
+    """How late delayed jobs begin after their instant."""
+    async with bench_engine(plan.settings) as (_, probe), workers(plan.settings, count=1, topics=[stamp.topic]):
+        handles = [
+            await stamp.using(delay=timedelta(milliseconds=500 + 13 * number % 2_000)).aenqueue()
+            for number in range(plan.jobs)
+        ]
+        for handle in handles:
+            await handle.aresult(60)
+        lateness = await probe.lateness(stamp.topic)
+    return Result(scenario="delayed", jobs=plan.jobs, **percentiles(lateness), settings=plan.described())
+
+
+async def retries(plan: Plan) -> Result:
+    """How late a retry begins after its instant."""
+    async with bench_engine(plan.settings) as (_, probe), workers(plan.settings, count=1, topics=[stumble.topic]):
+        handles = [await stumble.aenqueue(time.time()) for _ in range(plan.jobs)]
+        for handle in handles:
+            await handle.aresult(60)
+        lateness = await probe.lateness(stumble.topic)
+    return Result(scenario="retries", jobs=plan.jobs, **percentiles(lateness), settings=plan.described())
+
+
+async def backlog(plan: Plan) -> Result:
+    """The rate of a drain beside a million other rows, against the rate beside a hundred."""
+    crowded = await drain_beside(plan, plan.background, plan.rows)
+    alone = await drain_beside(plan, plan.background, 100)
+    return Result(
+        scenario="backlog",
+        jobs=plan.jobs,
+        seconds=plan.jobs / crowded,
+        rate=crowded,
+        ceiling_rate=alone,
+        ratio=crowded / alone,
+        settings=plan.described() | {"background": plan.background, "rows": plan.rows},
+    )
+
+
+async def enqueue(plan: Plan) -> Result:
+    """Many at once, against a bare insert of the same rows; one by one beside it."""
+    async with bench_engine(plan.settings):
+        await noop.aenqueue(**PAYLOAD)
+        payload = noop.call(**PAYLOAD).job.payload
+        one_by_one = await asyncio.to_thread(enqueue_one_by_one, min(plan.jobs, ENQUEUE_ONE_BY_ONE))
+        seconds = insert_seconds = 0.0
+        async with Ceiling.open(plan.settings, 1) as ceiling:
+            await ceiling.create()
+            for _ in range(0, plan.jobs, FILL):  # in turn, so that noise hits both
+                seconds += await asyncio.to_thread(enqueue_slice, FILL)
+                insert_seconds += await ceiling.insert(noop.topic, Mint().ids([0] * FILL), payload)
+    return Result(
+        scenario="enqueue",
+        jobs=plan.jobs,
+        seconds=seconds,
+        rate=plan.jobs / seconds,
+        ceiling_rate=plan.jobs / insert_seconds,
+        ratio=insert_seconds / seconds,
+        settings=plan.described() | {"one_by_one_rate": round(one_by_one)},
+    )
+
+
+# --- parts
+
+
+@asynccontextmanager
+async def bench_engine(settings: Settings) -> AsyncIterator[tuple[Engine, Probe]]:
+    """An empty schema, and the tasks of the benchmark pointed at it."""
+    app.close()
+    app.settings = settings
+    async with open_engine(settings) as engine, Probe.open(settings) as probe:
+        await probe.empty()
+        try:
+            yield engine, probe
+        finally:
+            app.close()
+
+
+async def fill(engine: Engine, task: Task[..., Any, Any], jobs: int, *, size: int = FILL) -> None:
+    for start in range(0, jobs, size):
+        calls = [task.call(**PAYLOAD) for _ in range(min(size, jobs - start))]
+        await engine.jobs.submit([call.job for call in calls])
+
+
+async def until_done(engine: Engine, probe: Probe, topic: str, jobs: int, started: float) -> float:
+    """Seconds from `started` to the last completion, by the database's clock."""
+    while True:
+        counts = next((each.counts for each in await engine.jobs.counts() if each.topic == topic), {})
+        if counts.get(JobStatus.COMPLETED, 0) >= jobs:
+            return await probe.last_finished(topic) - started
+        if counts.get(JobStatus.DEAD_LETTERED):
+            raise RuntimeError("a job of the benchmark failed: `pulse jobs list --status dead_lettered` says why")
+        await asyncio.sleep(0.05)
+
+
+async def drain_ceiling(plan: Plan) -> float:
+    async with Ceiling.open(plan.settings, CEILING_CONNECTIONS) as ceiling:
+        await ceiling.create()
+        await ceiling.fill(plan.task.topic, plan.jobs, plan.task.call(**PAYLOAD).job.payload)
+        return plan.jobs / await ceiling.drain(plan.task.topic, plan.jobs, CEILING_BATCH)
+
+
+async def drain_beside(plan: Plan, background: str, rows: int) -> float:
+    async with bench_engine(plan.settings) as (engine, probe):
+        await probe.crowd(background, plan.task.topic, rows)
+        await engine.jobs.pause(plan.task.topic)
+        async with workers(plan.settings, count=plan.processes, topics=[plan.task.topic]):
+            await fill(engine, plan.task, plan.jobs)
+            await probe.settle()
+            already = await probe.completed(plan.task.topic)
+            started = await probe.now()
+            await engine.jobs.resume(plan.task.topic)
+            return plan.jobs / await probe.until_completed(plan.task.topic, already + plan.jobs, started)
+
+
+async def paced(plan: Plan, one: Callable[[], Awaitable[float]]) -> AsyncIterator[float]:
+    for _ in range(plan.jobs):
+        began = time.monotonic()
+        yield await one()
+        await asyncio.sleep(max(0.0, 1 / plan.rate - (time.monotonic() - began)))
+
+
+async def time_one(task: Task[[], float, Any]) -> float:
+    called_at = time.clock_gettime(time.CLOCK_MONOTONIC)
+    handle = await task.aenqueue()
+    began_at = await handle.aresult(30)
+    return (began_at - called_at) * 1_000
+
+
+def enqueue_one_by_one(jobs: int) -> float:
+    started = time.perf_counter()
+    for _ in range(jobs):
+        noop.enqueue(**PAYLOAD)
+    return jobs / (time.perf_counter() - started)
+
+
+def enqueue_slice(jobs: int) -> float:
+    started = time.perf_counter()
+    app.enqueue_many(noop.call(**PAYLOAD) for _ in range(jobs))
+    return time.perf_counter() - started
+
+
+SCENARIOS: dict[str, Callable[[Plan], Coroutine[Any, Any, Result]]] = {
+    "drain": drain,
+    "live": live,
+    "latency": latency,
+    "delayed": delayed,
+    "retries": retries,
+    "backlog": backlog,
+    "enqueue": enqueue,
+}

@@ -1,0 +1,73 @@
+"""How are the worker processes of a benchmark started and stopped?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pulse.bench.app import app
+from pulse.links.portal import new_runner
+from pulse.sdk.worker import Worker, calm_collector
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pulse.settings import Settings
+
+
+@asynccontextmanager
+async def workers(settings: Settings, *, count: int, topics: list[str]) -> AsyncIterator[None]:
+    """So many worker processes, up and connected."""
+    started = [await _start(settings, topics) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            await process.wait()
+
+
+async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Process:
+    env = {
+        "PULSE_DATABASE_URL": str(settings.database_url),
+        "PULSE_SCHEMA": settings.schema,
+        "PULSE_CONCURRENCY": str(settings.concurrency),
+        "PULSE_THREADS": str(settings.threads),
+        "PULSE_POOL_SIZE": str(settings.pool_size),
+        "PULSE_NOTIFY": str(int(settings.notify)),
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "pulse.bench.workers",
+        msgspec.json.encode(topics).decode(),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | env,
+    )
+    assert process.stdout is not None
+    if await process.stdout.readline() != b"ready\n":
+        raise RuntimeError("a worker of the benchmark did not start; its error is above")
+    return process
+
+
+async def live(topics: list[str]) -> None:
+    """One worker process: say when it is ready, work until told to stop."""
+    worker = Worker(app, topics=topics)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    working = asyncio.create_task(worker.run())
+    while not worker.is_ready and not working.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    calm_collector()
+    print("ready", flush=True)  # noqa: T201  the protocol
+    await working
+
+
+if __name__ == "__main__":
+    new_runner()(live(msgspec.json.decode(sys.argv[1], type=list[str])))

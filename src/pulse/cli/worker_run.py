@@ -1,0 +1,218 @@
+"""What happens between the start of a worker's process and its end?"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn
+
+from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.output import plural
+from pulse.cli.session import Session, new_loop
+from pulse.cli.worker_banner import introduce
+from pulse.links.direct import open_direct
+from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError
+from pulse.sdk.health import Health, serve_health
+from pulse.sdk.locate import load_app
+from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
+from pulse.sdk.runs import Cut, Run
+from pulse.sdk.worker import Worker
+from pulse.store import migrate
+from pulse.timing.backoff import Backoff
+from pulse.timing.duration import format_duration
+
+if TYPE_CHECKING:
+    from pulse.cli.worker_plan import Plan
+    from pulse.links.link import Link
+    from pulse.sdk.app import Pulse
+    from pulse.settings import Settings
+
+log = logging.getLogger("pulse.worker")
+
+RELOAD_GRACE = timedelta(seconds=2)  # whoever saves a file wants to see it run
+LAST_TASKS = 2.0  # seconds for what the application left on the loop
+LAST_WORDS = 2.0  # seconds for logs and streams that somebody may hold
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def work(plan: Plan) -> NoReturn:
+    """Be a worker until told to stop, and end the process."""
+    app = load_app(plan.app)
+    set_up_logs(plan)
+    session = Session(as_json=plan.as_json)
+    try:
+        with session.database(choose_settings(plan, app)) as found:
+            share_settings(app, found)
+            # Never closed, which would wait for threads that may be stuck.
+            code = asyncio.Runner(loop_factory=new_loop).run(WorkerProcess(plan, app).run())
+    except PulseError as error:
+        code = session.refuse(error)
+    except Exception:
+        log.exception("the worker failed")
+        code = REFUSED
+    leave(code)
+
+
+def choose_settings(plan: Plan, app: Pulse) -> Settings:
+    """The application's own, which are the code's and then the environment's; but a flag wins over both."""
+    if not app.tasks:
+        raise InvalidApp(f"{plan.app} has no tasks: is the module that declares them imported by the one you named?")
+    settings = replace(app.settings, **plan.overrides)
+    if plan.is_child:
+        settings = replace(settings, grace=min(settings.grace, RELOAD_GRACE))
+    return replace(settings, database_url=settings.database_url or plan.dev_url)
+
+
+def share_settings(app: Pulse, settings: Settings) -> None:
+    """What handlers enqueue goes where their jobs come from: here, and in the processes they start."""
+    app.settings = settings
+    for name in ("database_url", "schema", "state_dir"):
+        os.environ[f"PULSE_{name.upper()}"] = str(getattr(settings, name))
+
+
+def set_up_logs(plan: Plan) -> None:
+    """Records learn of their jobs. How they are written is ours to say only if the application has not."""
+    install_job_fields()
+    root = logging.getLogger()
+    if root.handlers and plan.log_level is None and plan.log_format is None:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if plan.log_format == "json" else TextFormatter())
+    logging.basicConfig(level=(plan.log_level or "info").upper(), handlers=[handler], force=True)
+
+
+def leave(code: int) -> NoReturn:
+    """End at once: a handler's thread that nobody can end would keep the process for ever."""
+
+    def flush() -> None:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+
+    flushing = threading.Thread(target=flush, daemon=True)  # such a thread may hold one of their locks, too
+    flushing.start()
+    flushing.join(LAST_WORDS)
+    os._exit(code)
+
+
+class WorkerProcess:
+    """One worker, the signals it obeys and the health it shows."""
+
+    def __init__(self, plan: Plan, app: Pulse) -> None:
+        self._plan = plan
+        self._app = app
+        self._settings = app.settings
+        self._worker = Worker(app, topics=plan.topics or None, open_link=self._open_link)
+        self._health = Health(self._worker, self._ask_database)
+        self._signals = 0
+        self._is_told_to_stop = asyncio.Event()
+        self._left_at_stop: list[Run] = []
+
+    async def run(self) -> int:
+        """Answers with the exit code."""
+        self._obey_signals()
+        async with AsyncExitStack() as stack:
+            port = self._plan.health_port
+            if port is not None:
+                port = await stack.enter_async_context(
+                    serve_health(self._health, host=self._plan.health_host, port=port)
+                )
+            introduce(self._plan, self._app, self._worker, health_port=port)
+            if await self._has_database():
+                await self._worker.run()
+        await _end_other_tasks()
+        return self._exit_code()
+
+    def _exit_code(self) -> int:
+        unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
+        if unfinished:
+            log.warning("%s did not finish in time: given back", plural(unfinished, "handler"))
+        return REFUSED if unfinished or self._signals > 1 else OK
+
+    # --- the database
+
+    async def _has_database(self) -> bool:
+        """It may come up after us, so it has the engine's patience. False if we were told to stop meanwhile."""
+        loop, backoff, failures = asyncio.get_running_loop(), Backoff(), 0
+        give_up_at = loop.time() + self._settings.patience.total_seconds()
+        while not self._is_told_to_stop.is_set():
+            try:
+                await self._prepare_database()
+            except DatabaseUnreachable as error:
+                failures += 1
+                delay = backoff.delay(failures).total_seconds()
+                if loop.time() + delay > give_up_at:
+                    raise
+                if failures == 1:
+                    log.warning("%s Trying for %s.", error, format_duration(self._settings.patience))
+                await self._sleep(delay)
+            else:
+                return True
+        return False
+
+    async def _prepare_database(self) -> None:
+        if self._plan.is_dev:
+            for applied in await migrate.migrate(self._settings):
+                log.info("applied migration %04d_%s", applied.version, applied.name)
+        await migrate.check(self._settings)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_told_to_stop.wait()
+        except TimeoutError:
+            pass
+
+    @asynccontextmanager
+    async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:
+        async with open_direct(settings) as self._link:
+            yield self._link
+
+    async def _ask_database(self) -> None:
+        await self._link.ready_topics(self._worker.topics[:1])
+
+    # --- signals
+
+    def _obey_signals(self) -> None:
+        """Not through the loop, which would be too late when a handler keeps it from turning."""
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
+        for number in SIGNALS:
+            signal.signal(number, self._hear)
+        if self._plan.is_child:  # Ctrl-C reaches the parent as well, which tells us by SIGTERM
+            signal.signal(signal.SIGINT, lambda *_: None)
+
+    def _hear(self, number: int, _frame: object) -> None:
+        self._signals += 1
+        if self._signals > 2:
+            os._exit(REFUSED)
+        react = self._stop if self._signals == 1 else self._hurry
+        # In our own context: a signal may come while a handler runs, which has nothing to do with it.
+        self._loop.call_soon_threadsafe(react, signal.Signals(number).name, context=self._context)
+
+    def _stop(self, name: str) -> None:
+        self._left_at_stop = self._worker.running  # from here on it starts nothing more
+        self._worker.stop()
+        self._is_told_to_stop.set()
+        if not self._plan.is_child:
+            log.info("%s: stopping; once more gives back at once what still runs", name)
+
+    def _hurry(self, name: str) -> None:
+        self._worker.stop_now()
+        log.info("%s again: giving back what still runs", name)
+
+
+async def _end_other_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=LAST_TASKS)

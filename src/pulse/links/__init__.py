@@ -1,0 +1,1 @@
+"""How the SDK reaches the engine."""

@@ -1,0 +1,88 @@
+"""How does the SDK reach the jobs when the engine runs in this very process?"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pulse.engine.engine import Engine, open_engine
+from pulse.engine.jobs import Jobs
+from pulse.store.pool import Database
+from pulse.store.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from uuid import UUID
+
+    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
+    from pulse.settings import Settings
+
+
+@asynccontextmanager
+async def open_direct(settings: Settings) -> AsyncIterator[DirectLink]:
+    async with open_engine(settings) as engine:
+        yield DirectLink(engine)
+
+
+class DirectLink:
+    """The engine, said in the link's words."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._jobs = engine.jobs
+
+    def start_telling(self) -> None:
+        """Tell other processes of what is enqueued here, and nothing else."""
+        self._engine.wakeups.start(listen=False)
+
+    def start(self) -> None:
+        self._engine.start()
+
+    def on_ready(self, listener: Callable[[str], None]) -> None:
+        self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))
+
+    def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
+        self._engine.duties.on_dead_letter(listener)
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        return await self._jobs.submit(jobs)
+
+    async def get(self, job_id: UUID) -> Job:
+        return await self._jobs.get(job_id)
+
+    async def cancel(self, job_id: UUID, *, reason: str) -> Job:
+        return await self._jobs.cancel(job_id, reason=reason)
+
+    async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        return await self._jobs.ready_topics(topics)
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
+        return await self._jobs.claim(topic, worker=worker, slots=slots)
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        return await self._jobs.report(reports)
+
+    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+        return await self._jobs.progress(progress)
+
+    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+        return await self._jobs.release(leases)
+
+    @asynccontextmanager
+    async def open_heart(self) -> AsyncIterator[DirectHeart]:
+        async with Database(self._engine.settings) as database:
+            yield DirectHeart(database, buckets=self._jobs.buckets)
+
+
+class DirectHeart:
+    """Heartbeats over a connection of their own, opened with the first beat."""
+
+    def __init__(self, database: Database, *, buckets: int) -> None:
+        self._database = database
+        self._jobs = Jobs(database, Wakeups(database), buckets=buckets)
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+        return await self._jobs.heartbeat(leases)
+
+    async def rest(self) -> None:
+        self._database.rest()

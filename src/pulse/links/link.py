@@ -1,0 +1,51 @@
+"""What does the SDK need from whoever holds the jobs? One protocol; direct.py is it over Postgres in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
+
+    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
+
+
+class Producing(Protocol):
+    """What code that enqueues needs."""
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]: ...
+    async def get(self, job_id: UUID) -> Job: ...
+    async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
+
+
+class Beating(Protocol):
+    """What the thread that keeps leases needs. It has a connection of its own."""
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]: ...
+    async def rest(self) -> None:
+        """Nothing runs for now: let go of what costs others something."""
+
+
+class Link(Producing, Protocol):
+    """What a worker needs, beside what it enqueues itself."""
+
+    def start(self) -> None:
+        """Begin to hear of new work and to do the duties every worker shares."""
+
+    def on_ready(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""
+
+    def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
+        """Call `listener` with jobs that a duty of this process has dead-lettered."""
+
+    async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        """Which of the topics have work waiting: one question, however many there are."""
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]: ...
+    async def report(self, reports: Sequence[Report]) -> list[Answer]: ...
+    async def progress(self, progress: Sequence[Progress]) -> list[Answer]: ...
+    async def release(self, leases: Sequence[Lease]) -> list[Answer]: ...
+    def open_heart(self) -> AbstractAsyncContextManager[Beating]:
+        """To be called on the event loop that will beat."""

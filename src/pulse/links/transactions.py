@@ -1,0 +1,316 @@
+"""How do jobs travel through the caller's own connection, so that they commit and roll back with the caller's work?
+
+No driver is imported here: whoever has a connection has its driver, and the connection's class says which one it is.
+Each kind runs the same statement in its own way. Only text goes in, to be cast in SQL, and only text and booleans come
+out, so that no codec, adapter or row factory of the caller's can get between. SQLAlchemy and Django are spoken to
+themselves and never unwrapped, since they keep track of transactions and savepoints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from pulse.engine.jobs import check_size
+from pulse.model.errors import (
+    InvalidInput,
+    InvalidSettings,
+    LeaseLost,
+    PulseError,
+    SchemaMismatch,
+    TransactionFailed,
+    UnknownConnection,
+)
+from pulse.model.text import check_json
+from pulse.settings import SCHEMA_NAME
+
+if TYPE_CHECKING:
+    from pulse.model.jobs import Lease, NewJob
+
+T = TypeVar("T")
+Conn = Any  # whatever the caller has
+Rows = Any  # a sequence of sequences, as each driver makes them
+
+UNDERSTOOD = (
+    "a connection of psycopg, psycopg2 or asyncpg, a Session, Connection, AsyncSession or AsyncConnection of "
+    "SQLAlchemy, or Django's connection"
+)
+
+# Sorted by their place, not left as they come: ids are minted row by row, and break ties in the order of a topic.
+ENQUEUE = """
+select cast({schema}.enqueue(job ->> 'task', job -> 'args', job -> 'options') as text)
+from jsonb_array_elements(cast(cast({0} as text) as jsonb)) with ordinality as item (job, place)
+order by place
+"""
+FENCE = "select {schema}.fence(cast(cast({0} as text) as uuid), cast(cast({1} as text) as bigint))"
+COMPLETE = """
+select {schema}.complete(cast(cast({0} as text) as uuid), cast(cast({1} as text) as bigint),
+    cast(cast({2} as text) as jsonb))
+"""
+
+
+class Call(NamedTuple):
+    """One statement and its values."""
+
+    sql: str
+    schema: str
+    values: tuple[str, ...]
+
+    def marked(self, mark: str) -> str:
+        """The statement with its values marked as a driver wants them: `%s`, `${}` or `:v{}`."""
+        marks = (mark.format(number) for number in range(1, len(self.values) + 1))
+        return self.sql.format(*marks, schema=_quoted(self.schema))
+
+
+def enqueue_through(conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True) -> list[UUID]:
+    """Enqueue in the transaction that is open on a synchronous connection: one statement, ids in the order given.
+
+    A repeated id or held key answers with the first job. An error of the database's fails the transaction.
+    """
+    return _ids(_run(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
+
+
+async def aenqueue_through(
+    conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True
+) -> list[UUID]:
+    """As `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
+    return _ids(await _arun(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
+
+
+def fence_through(conn: object, lease: Lease, *, schema: str = "pulse") -> Awaitable[None]:
+    """Raise LeaseLost unless the claim stands; if it does, it will until the caller's transaction ends.
+
+    On a synchronous connection this is done on return, and awaiting the answer does nothing.
+    """
+    return _insist(conn, lease, Call(FENCE, schema, _values(lease)))
+
+
+def complete_through(conn: object, lease: Lease, result: str, *, schema: str = "pulse") -> Awaitable[None]:
+    """Complete the job with the caller's transaction, or raise LeaseLost. The result is JSON text.
+
+    On a synchronous connection this is done on return, and awaiting the answer does nothing.
+    """
+    # Refused here rather than by the database, where it would cost the caller the transaction.
+    return _insist(conn, lease, Call(COMPLETE, schema, (*_values(lease), check_json("result", result))))
+
+
+# --- jobs as pulse.enqueue takes them
+
+
+def _enqueue(jobs: Sequence[NewJob], schema: str, *, notify: bool) -> Call:
+    check_size("jobs", jobs)
+    items = [
+        {"task": job.task, "args": msgspec.Raw(job.payload), "options": _options(job) | {"notify": notify}}
+        for job in jobs
+    ]
+    return Call(ENQUEUE, schema, (msgspec.json.encode(items).decode(),))
+
+
+def _options(job: NewJob) -> dict[str, object]:
+    """What is not given is null, which pulse.enqueue takes as not given."""
+    names = (name for name in job.__struct_fields__ if name not in ("task", "payload"))
+    return {name: _plain(getattr(job, name)) for name in names} | {"topic": job.routed_topic}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return value
+
+
+def _values(lease: Lease) -> tuple[str, str]:
+    return str(lease.id), str(lease.lease_id)
+
+
+def _ids(rows: Rows) -> list[UUID]:
+    return [UUID(row[0]) for row in rows]
+
+
+def _quoted(schema: str) -> str:
+    if not SCHEMA_NAME.fullmatch(schema):  # no name that a setting allows means anything to a driver
+        raise InvalidSettings(f"schema {schema!r} must be lower-case letters, digits and _")
+    return f'"{schema}"'
+
+
+# --- one statement through whatever it is
+
+
+def _run(conn: Conn, call: Call) -> Rows:
+    run = _find(SYNC, conn)
+    if run is None:
+        raise _misfit(conn)
+    with _translated(call.schema):
+        return run(conn, call)
+
+
+def _misfit(conn: Conn) -> InvalidInput:
+    if _find(ASYNC, conn) is None:
+        return UnknownConnection(conn, UNDERSTOOD)
+    return InvalidInput(f"{type(conn).__name__} is an asynchronous connection: use aenqueue, and await it")
+
+
+async def _arun(conn: Conn, call: Call) -> Rows:
+    run = _find(ASYNC, conn)
+    if run is None:
+        return _run(conn, call)
+    with _translated(call.schema):
+        return await run(conn, call)
+
+
+def _insist(conn: Conn, lease: Lease, call: Call) -> Awaitable[None]:
+    if _find(ASYNC, conn) is not None:
+        return _ainsist(conn, lease, call)
+    _check_stands(lease, _run(conn, call))
+    return Done()
+
+
+async def _ainsist(conn: Conn, lease: Lease, call: Call) -> None:
+    _check_stands(lease, await _arun(conn, call))
+
+
+def _check_stands(lease: Lease, rows: Rows) -> None:
+    if not rows[0][0]:
+        raise LeaseLost(lease.id)
+
+
+class Done:
+    """What was done already, for those who await it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+def _psycopg(conn: Conn, call: Call) -> Rows:
+    with conn.cursor(row_factory=_plain_rows) as cursor:
+        cursor.execute(call.marked(_mark_of(cursor)), call.values)
+        return cursor.fetchall()
+
+
+async def _psycopg_async(conn: Conn, call: Call) -> Rows:
+    async with conn.cursor(row_factory=_plain_rows) as cursor:
+        await cursor.execute(call.marked(_mark_of(cursor)), call.values)
+        return await cursor.fetchall()
+
+
+def _plain_rows(_cursor: object) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    return tuple
+
+
+def _mark_of(cursor: object) -> str:
+    """A connection may be set to make cursors that take Postgres's own marks."""
+    return "${}" if _find({("psycopg", "RawCursorMixin"): True}, cursor) else "%s"
+
+
+def _psycopg2(conn: Conn, call: Call) -> Rows:
+    with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cursor:  # whose rows are tuples
+        cursor.execute(call.marked("%s"), call.values)
+        return cursor.fetchall()
+
+
+async def _asyncpg(conn: Conn, call: Call) -> Rows:
+    return await conn.fetch(call.marked("${}"), *call.values)
+
+
+def _sqlalchemy(conn: Conn, call: Call) -> Rows:
+    return conn.execute(*_as_text(call)).all()
+
+
+async def _sqlalchemy_async(conn: Conn, call: Call) -> Rows:
+    return (await conn.execute(*_as_text(call))).all()
+
+
+def _as_text(call: Call) -> tuple[object, dict[str, str]]:
+    values = {f"v{number}": value for number, value in enumerate(call.values, 1)}
+    return sys.modules["sqlalchemy"].text(call.marked(":v{}")), values
+
+
+def _django(conn: Conn, call: Call) -> Rows:
+    with conn.cursor() as cursor:
+        cursor.execute(call.marked("%s"), call.values)
+        return cursor.fetchall()
+
+
+# The package a class is from and its name; a subclass of one of these is one of these.
+Name = tuple[str, str]
+SYNC: dict[Name, Callable[[Conn, Call], Rows]] = {
+    ("psycopg", "Connection"): _psycopg,
+    ("psycopg2", "connection"): _psycopg2,
+    ("sqlalchemy", "Session"): _sqlalchemy,
+    ("sqlalchemy", "scoped_session"): _sqlalchemy,
+    ("sqlalchemy", "Connection"): _sqlalchemy,
+    ("django", "ConnectionProxy"): _django,
+    ("django", "BaseDatabaseWrapper"): _django,
+}
+ASYNC: dict[Name, Callable[[Conn, Call], Awaitable[Rows]]] = {
+    ("psycopg", "AsyncConnection"): _psycopg_async,
+    ("asyncpg", "Connection"): _asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): _asyncpg,
+    ("sqlalchemy", "AsyncSession"): _sqlalchemy_async,
+    ("sqlalchemy", "async_scoped_session"): _sqlalchemy_async,
+    ("sqlalchemy", "AsyncConnection"): _sqlalchemy_async,
+}
+
+
+def _find(table: dict[Name, T], thing: object) -> T | None:
+    """What the table has for the class of this. Wrappers that trace calls tell by `__class__` what they wrap."""
+    kinds = (*type(thing).__mro__, *thing.__class__.__mro__)
+    names = ((kind.__module__.partition(".")[0], kind.__name__) for kind in kinds)
+    return next((table[name] for name in names if name in table), None)
+
+
+# --- what went wrong, in our words where we have any
+
+
+@contextmanager
+def _translated(schema: str) -> Iterator[None]:
+    """Errors that Pulse knows better than the driver. Every other one is left as the caller expects it."""
+    try:
+        yield
+    except Exception as error:
+        if ours := _translate(error, schema):
+            raise ours from error
+        raise
+
+
+# How frameworks refuse to go on with a transaction, without asking the database.
+REFUSALS = {("sqlalchemy", "PendingRollbackError"): True, ("django", "TransactionManagementError"): True}
+
+
+def _translate(error: Exception, schema: str) -> PulseError | None:
+    if _find(REFUSALS, error):
+        return TransactionFailed()
+    *_, told = _causes(error)
+    match _sqlstate(told):
+        case "25P02":
+            return TransactionFailed()
+        case "22023":
+            return InvalidInput(_message(told))
+        case "42883" | "42P01" | "3F000":
+            return SchemaMismatch(
+                f"schema {schema!r} is missing or older than this program ({_message(told)}): run `pulse migrate`"
+            )
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """From what a framework raised down to what the driver did."""
+    while error is not None:
+        yield error
+        error = getattr(error, "orig", None) or error.__cause__
+
+
+def _sqlstate(error: BaseException) -> object:
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+def _message(error: BaseException) -> str:
+    """The database's own words, without the context that psycopg adds."""
+    return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)

@@ -1,0 +1,1 @@
+"""What users import: tasks, handles, the worker."""

@@ -1,0 +1,276 @@
+"""What is the one object a program makes? It knows the tasks, and the way to the database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from uuid import UUID
+from weakref import WeakSet
+
+from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTask
+from pulse.model.jobs import Job, NewJob
+from pulse.sdk.arguments import Result
+from pulse.sdk.context import Context
+from pulse.sdk.handle import JobHandle
+from pulse.sdk.options import Length, Options, Retry
+from pulse.sdk.task import Call, Executor, Task
+from pulse.settings import Settings
+
+if TYPE_CHECKING:
+    from pulse.links.link import Producing
+    from pulse.links.portal import Portal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SETTING_NAMES = {field.name for field in fields(Settings)}
+OF_ONE_JOB = {"run_at", "unique", "unique_window", "conn"}
+OPTION_NAMES = {field.name for field in fields(Options)} - OF_ONE_JOB
+Hook = Callable[[], Any]
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Context, Next], Awaitable[Any]]
+DeadLetterHook = Callable[[Job], Any]
+H = TypeVar("H", bound=Hook)
+M = TypeVar("M", bound=Middleware)
+D = TypeVar("D", bound=DeadLetterHook)
+
+
+class _Anything:
+    """For the type checker: a function that could take this first (`object`, `Any`) does not ask for the context."""
+
+
+class TaskDecorator(Protocol):
+    """`@app.task(…)` with options: what it makes of each kind of function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[_Anything, ...], Coroutine[Any, Any, R]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[_Anything, ...], R], /) -> Task[..., R, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+
+class Pulse:
+    """An application's tasks and its way to the database.
+
+    Settings come from the environment (`PULSE_DATABASE_URL`, `DATABASE_URL`, …); what is given here wins. Nothing is
+    connected until the first enqueue.
+    """
+
+    _apps: ClassVar[WeakSet[Pulse]] = WeakSet()  # all of this process, for pulse.testing
+
+    def __init__(self, database_url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:  # noqa: ANN401
+        if unknown := overrides.keys() - SETTING_NAMES:
+            raise InvalidSettings(f"there is no setting {min(unknown)!r}: there are {', '.join(sorted(SETTING_NAMES))}")
+        self._given_settings = settings
+        self._overrides = overrides | {"database_url": database_url}
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self._aliases: dict[str, Task[..., Any, Any]] = {}
+        self.startup_hooks: list[Hook] = []
+        self.shutdown_hooks: list[Hook] = []
+        self.middlewares: list[Middleware] = []
+        self.dead_letter_hooks: list[DeadLetterHook] = []
+        self._apps.add(self)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return self._given_settings or Settings.from_env(**self._overrides)
+
+    # --- declaring
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[_Anything, ...], Coroutine[Any, Any, R]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[_Anything, ...], R], /) -> Task[..., R, R]: ...
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        aliases: Sequence[str] = (),
+        executor: Executor = "auto",
+        topic: str | None = None,
+        priority: int | None = None,
+        delay: Length | None = None,
+        retry: Retry | int | None = None,
+        timeout: Length | None = None,
+        deadline: Length | None = None,
+        result_ttl: Length | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> TaskDecorator: ...
+    def task(self, function: Callable[..., Any] | None = None, **given: Any) -> Any:
+        """Declare a task: `@app.task`, or `@app.task(topic="mail", retry=Retry(5), timeout="30s")`."""
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
+            task = self._make_task(function, **given)
+            self._register(task)
+            return task
+
+        return declare if function is None else declare(function)
+
+    def _make_task(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        aliases: Sequence[str] = (),
+        executor: Executor = "auto",
+        retry: Retry | int | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Task[..., Any, Any]:
+        if unknown := options.keys() - OPTION_NAMES:
+            known = ", ".join(sorted({"name", "aliases", "executor", *OPTION_NAMES}))
+            raise InvalidOption("option", min(unknown), f"a task takes {known}")
+        return Task(
+            self,
+            function,
+            name=name or default_name(function),
+            aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+            executor=executor,
+            options=Options(retry=Retry(retry) if isinstance(retry, int) else retry, **options),
+        )
+
+    def _register(self, task: Task[..., Any, Any]) -> None:
+        for name in (task.name, *task.aliases):
+            if other := self.find_task(name):
+                raise InvalidTask(
+                    f"the name {name!r} is taken by {_place(other)}, so {_place(task)} needs another: "
+                    'give it one with @app.task(name="…")'
+                )
+        self.tasks[task.name] = task
+        self._aliases |= dict.fromkeys(task.aliases, task)
+
+    def find_task(self, name: str) -> Task[..., Any, Any] | None:
+        return self.tasks.get(name) or self._aliases.get(name)
+
+    @property
+    def topics(self) -> list[str]:
+        """Where the jobs of these tasks go unless told otherwise, and where those of their old names went."""
+        named = [topic for task in self.tasks.values() for topic in (task.topic, *_old_topics(task))]
+        return list(dict.fromkeys(named))
+
+    def on_startup(self, hook: H) -> H:
+        """Run once in each worker, before its first job. Sync or async."""
+        self.startup_hooks.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: H) -> H:
+        """Run once in each worker, after its last job."""
+        self.shutdown_hooks.append(hook)
+        return hook
+
+    def middleware(self, around: M) -> M:
+        """`async def around(ctx, run): …; result = await run(); …; return result`: around every handler."""
+        self.middlewares.append(around)
+        return around
+
+    def on_dead_letter(self, hook: D) -> D:
+        """Called with each job that fails for good, by the worker that found out. A hint: it may be missed."""
+        self.dead_letter_hooks.append(hook)
+        return hook
+
+    # --- enqueueing
+
+    @cached_property
+    def portal(self) -> Portal[Producing]:
+        from pulse.links.portal import Portal
+
+        return Portal(self._open_link)
+
+    @asynccontextmanager
+    async def _open_link(self) -> AsyncIterator[Producing]:
+        from pulse.links.direct import open_direct
+
+        async with open_direct(self.settings) as link:
+            link.start_telling()
+            yield link
+
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
+        """Enqueue many at once, all or none: `app.enqueue_many(send.call(user.id) for user in users)`."""
+        calls = list(calls)
+        ids = self.submit([call.job for call in calls], conn=conn)
+        return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
+        calls = list(calls)
+        ids = await self.asubmit([call.job for call in calls], conn=conn)
+        return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
+
+    def submit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
+        """Jobs as values, for code that has no task to call: another service's, say."""
+        if conn is not None:
+            from pulse.links.transactions import enqueue_through
+
+            return enqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
+        return [answer.id for answer in self.portal.call(lambda link: link.submit(jobs))]
+
+    async def asubmit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
+        if conn is not None:
+            from pulse.links.transactions import aenqueue_through
+
+            return await aenqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
+        return [answer.id for answer in await self.portal.acall(lambda link: link.submit(jobs))]
+
+    def handle(self, job_id: UUID | str) -> JobHandle[Any]:
+        """The handle of a job whose id was kept somewhere."""
+        found = job_id if isinstance(job_id, UUID) else UUID(job_id)
+        return JobHandle(self, found, Result("", lambda: None))
+
+    def close(self) -> None:
+        """Let go of the database. The next enqueue connects again."""
+        if "portal" in self.__dict__:
+            self.portal.close()
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """`module.function`. A script's own module is named for its file: "__main__" would not mean it elsewhere."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if "<locals>" in name or "<lambda>" in name:
+        name = name.replace("<locals>.", "")
+    if module == "__main__":
+        module = main_module_name()
+    return f"{module}.{name}" if module else name
+
+
+def main_module_name() -> str:
+    main = sys.modules["__main__"]
+    if spec := getattr(main, "__spec__", None):  # python -m package.module
+        return str(spec.name).removesuffix(".__main__")
+    path = str(getattr(main, "__file__", "") or "__main__")
+    return path.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+
+
+def _old_topics(task: Task[..., Any, Any]) -> Iterable[str]:
+    """A renamed task without a topic of its own has jobs waiting under its old names."""
+    return () if task.options.topic else task.aliases
+
+
+def _place(task: Task[..., Any, Any]) -> str:
+    code = getattr(task.function, "__code__", None)
+    return f"{task.function.__qualname__} ({code.co_filename}:{code.co_firstlineno})" if code else repr(task.function)

@@ -1,0 +1,209 @@
+"""How do a function's arguments become JSON, and how do they come back as what its annotations say?
+
+A payload is one JSON object, an entry for each argument by name, so that SQL, a dashboard and other languages can read
+and write it. It is read by the function's annotations when it is written as well, so a call that could not run fails
+where it is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import cached_property
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from pulse.model.errors import InvalidArguments, InvalidResult, InvalidTask
+from pulse.model.text import PAYLOAD_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(\w*)([^`]*)`$")
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Arguments:
+    """The parameters of one function, without the leading context."""
+
+    def __init__(self, task: str, function: Callable[..., Any], *, takes_context: bool) -> None:
+        self._task = task
+        self._function = function
+        parameters = list(inspect.signature(function).parameters.values())[1 if takes_context else 0 :]
+        self._signature = inspect.Signature(parameters)
+        kinds = {parameter.kind for parameter in parameters}
+        self._positional = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+        self._spread = next((p.name for p in parameters if p.kind is Parameter.VAR_POSITIONAL), None)
+        self._extra = next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), None)
+        self._has_only_names = kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        self._names = frozenset(parameter.name for parameter in parameters)
+        self._is_empty = not parameters
+
+    # --- writing
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The payload of a call; refused, with the name of the parameter, if the function could not be called so."""
+        if self._is_empty and not args and not kwargs:
+            return "{}"
+        values = self._bind(args, kwargs)
+        payload = write_json(values, lambda why: InvalidArguments(self._task, self._blame(values, why)))
+        self._read(payload)
+        return payload
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name. inspect's own binding costs several times as much, so it is kept for what is odd."""
+        is_plain = self._has_only_names and len(args) <= len(self._positional) and self._names.issuperset(kwargs)
+        if is_plain and not (args and kwargs and not kwargs.keys().isdisjoint(self._positional[: len(args)])):
+            return dict(zip(self._positional, args, strict=False)) | kwargs
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(self._task, f"{error}; it takes {self._signature}") from None
+
+    def _blame(self, values: dict[str, Any], why: str) -> str:
+        for name, value in values.items():
+            try:
+                msgspec.json.encode(value, enc_hook=_write)
+            except Exception:
+                return f"argument {name!r} cannot be written as JSON: {why}"
+        return why
+
+    # --- reading
+
+    def unpack(self, payload: str) -> Call:
+        """What to call the function with."""
+        if self._is_empty and payload == "{}":
+            return (), {}
+        values: dict[str, Any] = msgspec.structs.asdict(self._read(payload))
+        if msgspec.UNSET in values.values():
+            values = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        if self._has_only_names:
+            return (), values
+        return self._spell_out(values)
+
+    def _spell_out(self, values: dict[str, Any]) -> Call:
+        extra = values.pop(self._extra, {}) if self._extra else {}
+        spread = values.pop(self._spread, ()) if self._spread else ()
+        if spread or not self._has_only_names:
+            args = [values.pop(name) for name in self._positional if name in values]
+            return (*args, *spread), values | extra
+        return (), values | extra
+
+    def _read(self, payload: str) -> msgspec.Struct:
+        try:
+            return self._decoder.decode(payload)
+        except msgspec.ValidationError as error:
+            raise InvalidArguments(self._task, _explain(str(error))) from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidArguments(self._task, f"the payload is not JSON: {error}") from None
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[msgspec.Struct]:
+        """Made when first used: an annotation may name something defined further down the module."""
+        hints = read_hints(self._task, self._function)
+        fields = [
+            _field(parameter, hints.get(parameter.name, Any)) for parameter in self._signature.parameters.values()
+        ]
+        try:
+            kind = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            return msgspec.json.Decoder(kind, dec_hook=_read_custom)
+        except TypeError as error:
+            raise InvalidTask(f"task {self._task!r} has a parameter that cannot be read from JSON: {error}") from None
+
+
+class Result:
+    """What one function returns."""
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self._task = task
+        self._function = function
+
+    def pack(self, value: object) -> str:
+        if value is None:
+            return "null"
+        if value is True:
+            return "true"
+        text = write_json(value, lambda why: InvalidResult(f"it returned what cannot be written as JSON: {why}"))
+        if len(text) > PAYLOAD_LIMIT:
+            raise InvalidResult(
+                f"it returned more than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere, return a reference"
+            )
+        return text
+
+    def unpack(self, text: str | None) -> Any:  # noqa: ANN401  its type is the function's
+        if text is None:
+            return None
+        return self._decoder.decode(text)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        kind = read_hints(self._task, self._function).get("return", Any)
+        try:
+            return msgspec.json.Decoder(kind, dec_hook=_read_custom)
+        except TypeError:  # what it returned was written as JSON, so it can at least be read as that
+            return msgspec.json.Decoder(Any)
+
+
+def read_hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        try:
+            return get_type_hints(function, include_extras=True)
+        except NameError as error:
+            if error.name != "Context":
+                raise
+        # Imported for type checkers only, as linters like it. Where it stands is known, and nothing else needs it.
+        return get_type_hints(function, include_extras=True, localns={"Context": Any})
+    except NameError as error:
+        raise InvalidTask(f"an annotation of task {task!r} names something unknown: {error}") from None
+
+
+def write_json(value: object, refuse: Callable[[str], Exception]) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=_write).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise refuse(str(error)) from None
+
+
+def _field(parameter: Parameter, hint: Any) -> Any:  # noqa: ANN401
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return parameter.name, tuple[hint, ...] | msgspec.UnsetType, msgspec.UNSET
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return parameter.name, dict[str, hint] | msgspec.UnsetType, msgspec.UNSET
+    if parameter.default is Parameter.empty:
+        return parameter.name, hint
+    return parameter.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET
+
+
+def _write(value: Any) -> Any:  # noqa: ANN401
+    """Pydantic models; everything else that is not JSON is refused."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not JSON, nor anything we know how to write as JSON")
+
+
+def _read_custom(kind: type[Any], value: Any) -> Any:  # noqa: ANN401
+    if hasattr(kind, "model_validate"):
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise ValueError(" ".join(str(error).split())) from None  # pydantic's spreads over lines
+    raise ValueError(f"{kind.__name__} cannot be read from JSON: use a dataclass, or a msgspec or pydantic model")
+
+
+def _explain(message: str) -> str:
+    """The parser's words, with the parameter first."""
+    if unknown := re.search(r"unknown field `(\w+)`$", message):
+        return f"there is no parameter {unknown[1]!r}"
+    if missing := re.search(r"missing required field `(\w+)`$", message):
+        return f"missing a required argument: {missing[1]!r}"
+    if (found := _PLACE.search(message)) and found[1]:
+        rest = f" (in {found[2].lstrip('.')})" if found[2] else ""
+        return f"argument {found[1]!r}{rest}: {_plain(message[: found.start()])}"
+    return _plain(message)
+
+
+def _plain(words: str) -> str:
+    return words[:1].lower() + words[1:].replace("`", "")

@@ -1,0 +1,118 @@
+"""How does a log line say which job it belongs to?
+
+Nothing here is done unasked: `pulse worker` sets this up for the programs it runs, and a library leaves logging alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from pulse.sdk.context import current
+
+FIELDS = ("job_id", "task", "topic", "attempt")
+NO_JOB = ("", "", "", "")
+
+# What a terminal would obey, but for the ends of lines and tabs.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def install_job_fields() -> None:
+    """From now on every record has `job_id`, `task`, `topic` and `attempt`: those of the job it was logged in.
+
+    Outside a job they are empty. It holds for every logger and thread of the process, and for formats such as
+    `%(job_id)s`. Doing it twice changes nothing.
+    """
+    make = logging.getLogRecordFactory()
+    if make is logging.LogRecord:
+        logging.setLogRecordFactory(JobRecord)
+    elif make is not JobRecord and not hasattr(make, "adds_job_fields"):
+        logging.setLogRecordFactory(_AddedFields(make))
+
+
+class JobRecord(logging.LogRecord):
+    """A record that knows its job.
+
+    logging refuses an `extra` named like something the record has, and a handler's author may well log a `task`. So
+    the fields come into its `__dict__` when it is formatted, after any extra, which then wins.
+    """
+
+    __slots__ = ("_job",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **kwargs)
+        self._job = _fields_now()  # now, because it may be formatted elsewhere and later
+
+    def __getattr__(self, name: str) -> object:
+        if name in FIELDS:
+            return self._job[FIELDS.index(name)]
+        raise AttributeError(name)
+
+    def getMessage(self) -> str:  # noqa: N802  what every formatter asks for first
+        for name, value in zip(FIELDS, self._job, strict=True):
+            self.__dict__.setdefault(name, value)
+        return super().getMessage()
+
+
+class _AddedFields:
+    """The fields on the records that somebody else's factory makes."""
+
+    adds_job_fields = True
+
+    def __init__(self, make: Any) -> None:  # noqa: ANN401
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:  # noqa: ANN401
+        record: logging.LogRecord = self._make(*args, **kwargs)
+        record.__dict__.update(zip(FIELDS, _fields_now(), strict=True))
+        return record
+
+
+def _fields_now() -> tuple[str, str, str, int | str]:
+    context = current.get()
+    if context is None:
+        return NO_JOB
+    return str(context.job_id), context.task, context.topic, context.attempt
+
+
+class TextFormatter(logging.Formatter):
+    """`12:00:01 INFO  shop.tasks  charged card  job=… task=… attempt=1`, for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        line = f"{time} {record.levelname:<5} {record.name}  {record.getMessage()}"
+        if job_id := getattr(record, "job_id", ""):
+            line += f"  job={job_id} task={getattr(record, 'task', '')} attempt={getattr(record, 'attempt', '')}"
+        trouble = _trouble(self, record)
+        return _CONTROL.sub(_spell, f"{line}\n{trouble}" if trouble else line)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line, for programs. What is empty is left out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "ts": time.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        more = {name: getattr(record, name, "") for name in FIELDS} | {"exc": _trouble(self, record)}
+        return json.dumps(line | {name: value for name, value in more.items() if value != ""}, default=str)
+
+
+def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback or the stack that came with the record."""
+    parts = [
+        record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else ""),
+        formatter.formatStack(record.stack_info) if record.stack_info else "",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _spell(found: re.Match[str]) -> str:
+    return f"\\x{ord(found.group()):02x}"

@@ -1,0 +1,164 @@
+"""Which options does a job take, and how are they written?"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from pulse.model.errors import InvalidOption
+from pulse.model.jobs import NewJob, RetryPolicy
+from pulse.model.text import check_json
+from pulse.timing.duration import InvalidDuration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Length = timedelta | str | int | float  # "5m", seconds, or a timedelta
+Kind = Literal["quadratic", "exponential", "fixed", "list"]
+
+DEFAULT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What happens after a failure: `Retry(5, on=(OSError,))` tries five times, and only after an OSError.
+
+    The wait grows with the failures: quadratic (base × n²), exponential (base × factorⁿ⁻¹), fixed (base), or the nth
+    of `delays`; never longer than `most`, and spread by `jitter`, a share. An exception not in `on` ends the job at
+    once, as a dead letter.
+    """
+
+    attempts: int = DEFAULT_ATTEMPTS
+    backoff: Kind = "quadratic"
+    base: Length = 1
+    factor: float = 2.0
+    delays: tuple[Length, ...] = ()
+    most: Length = "1d"
+    jitter: float = 0.1
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        attempts: object = self.attempts
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000:
+            raise InvalidOption("attempts", self.attempts, "it is a whole number from 1 to 1000")
+        if not _are_exceptions(self.on):
+            raise InvalidOption("on", self.on, "it is a tuple of exception classes, such as (OSError,)")
+        if self.delays and self.backoff == "quadratic":
+            object.__setattr__(self, "backoff", "list")
+        self.policy()  # says at once what is out of range
+
+    def policy(self) -> RetryPolicy | None:
+        """As the database reads it; none where it is the default."""
+        policy = RetryPolicy(
+            kind=self.backoff,
+            base=length("base", self.base).total_seconds(),
+            factor=self.factor,
+            delays=tuple(length("delays", delay).total_seconds() for delay in self.delays),
+            most=length("most", self.most).total_seconds(),
+            jitter=self.jitter,
+        )
+        return None if policy == RetryPolicy() else policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a job is to be run. None: not said, so the task's own or the default holds."""
+
+    topic: str | None = None
+    priority: int | None = None
+    delay: Length | None = None
+    run_at: datetime | None = None
+    retry: Retry | None = None
+    timeout: Length | None = None
+    deadline: datetime | Length | None = None  # a length: from now
+    unique: str | None = None
+    unique_window: Length | None = None
+    result_ttl: Length | None = None
+    tags: Sequence[str] | None = None
+    conn: Any = None  # the caller's own connection: the job commits or rolls back with its transaction
+
+    def merged(self, over: Options) -> Options:
+        said = {field.name: value for field in fields(over) if (value := getattr(over, field.name)) is not None}
+        if "delay" in said:
+            said.setdefault("run_at", None)
+        elif "run_at" in said:
+            said["delay"] = None
+        return replace(self, **said)
+
+    def maker(self, task: str) -> Callable[[str], NewJob]:
+        """A function from payload to job, with everything else read and checked once."""
+        retry = self.retry
+        if not isinstance(retry, Retry | None):
+            raise InvalidOption("retry", retry, "it is a Retry, such as Retry(5, on=(OSError,))")
+        common: dict[str, Any] = {
+            "task": task,
+            "topic": self.topic or "",
+            "priority": 0 if self.priority is None else self.priority,
+            "delay": _maybe_length("delay", self.delay),
+            "run_at": self.run_at,
+            "max_attempts": retry.attempts if retry else DEFAULT_ATTEMPTS,
+            "retry": retry.policy() if retry else None,
+            "timeout": _maybe_length("timeout", self.timeout),
+            "unique_key": self.unique,
+            "unique_window": _maybe_length("unique_window", self.unique_window),
+            "result_ttl": _maybe_length("result_ttl", self.result_ttl),
+            "tags": _tags(self.tags),
+        }
+
+        def make(payload: str) -> NewJob:
+            return NewJob(payload=payload, deadline=_instant(self.deadline), **common)
+
+        if self.deadline is not None:
+            return make
+        checked = make("{}")
+
+        def make_like(payload: str) -> NewJob:
+            """All but the payload is checked already, which is most of what a job costs."""
+            job = copy(checked)
+            msgspec.structs.force_setattr(job, "payload", check_json("payload", payload))
+            return job
+
+        return make_like
+
+
+def length(option: str, value: object) -> timedelta:
+    """A length of time as a timedelta, from however it was written."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except InvalidDuration as error:
+            raise InvalidOption(option, value, str(error)) from None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return timedelta(seconds=value)
+        except (OverflowError, ValueError):
+            raise InvalidOption(option, value, "it is a number of seconds, at most ten years") from None
+    raise InvalidOption(option, value, 'it is a length of time: "5m", a number of seconds, or a timedelta')
+
+
+def _maybe_length(option: str, value: Length | None) -> timedelta | None:
+    return None if value is None else length(option, value)
+
+
+def _instant(deadline: datetime | Length | None) -> datetime | None:
+    if deadline is None or isinstance(deadline, datetime):
+        return deadline
+    return datetime.now().astimezone() + length("deadline", deadline)
+
+
+def _tags(tags: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(tags, str):  # a sequence of names of one letter each, as Python sees it
+        raise InvalidOption("tags", tags, 'it is a list of names, such as ["billing"]')
+    return tuple(tags or ())
+
+
+def _are_exceptions(kinds: object) -> bool:
+    if not isinstance(kinds, tuple):
+        return False
+    return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)

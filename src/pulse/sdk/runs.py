@@ -1,0 +1,54 @@
+"""What does a worker remember about a job while it holds it?"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pulse.sdk.context import Context, mark_cancelled
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from pulse.model.jobs import Claim, Report
+    from pulse.sdk.task import Task
+
+
+class Cut(Enum):
+    """Why a run is ended from outside."""
+
+    TIMEOUT = "timed out"
+    LOST = "lease lost"  # another worker may have it; nothing is reported
+    CANCELED = "canceled"
+    STOPPING = "worker stopping"  # given back, uncharged
+
+
+class Run:
+    """One claim being worked on."""
+
+    __slots__ = ("claim", "context", "cut", "held_until", "is_concluded", "kill", "report", "task", "timer", "work")
+
+    def __init__(self, claim: Claim, task: Task[..., Any, Any], context: Context, held_until: float) -> None:
+        self.claim = claim
+        self.task = task
+        self.context = context
+        self.held_until = held_until  # on this process's monotonic clock, never later than the lease
+        self.cut: Cut | None = None
+        self.work: asyncio.Task[None] | None = None  # on the loop
+        self.kill: Callable[[], None] | None = None  # in a process
+        self.timer: asyncio.TimerHandle | None = None
+        self.report: Report | None = None  # what the handler's end means
+        self.is_concluded = False  # that, or what came in its stead, was said
+
+    def end(self, why: Cut) -> bool:
+        """End it as its kind can be ended; false if it was being ended already."""
+        if self.cut is not None:
+            return False
+        self.cut = why
+        mark_cancelled(self.context)
+        if self.work is not None:
+            self.work.cancel(why.value)
+        if self.kill is not None:
+            self.kill()
+        return True

@@ -1,0 +1,37 @@
+"""How many more jobs can this worker start, and of which topics?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulse.sdk.task import Task, Where
+
+
+class Slots:
+    """Free places on the loop, in threads and in processes, and which of them a topic's jobs may need."""
+
+    def __init__(self, sizes: dict[Where, int], topics: Sequence[str], tasks: Iterable[Task[..., Any, Any]]) -> None:
+        self.sizes = dict(sizes)
+        self.free = dict(sizes)
+        tasks = list(tasks)
+        everywhere: set[Where] = {task.where for task in tasks} or {"loop"}
+        self._needed: dict[str, set[Where]] = {
+            topic: {task.where for task in tasks if topic in (task.topic, *task.aliases)} or everywhere
+            for topic in topics
+        }
+
+    def take(self, where: Where) -> None:
+        self.free[where] -= 1
+
+    def give_back(self, where: Where) -> None:
+        self.free[where] += 1
+
+    def for_topic(self, topic: str) -> int:
+        """How many of its jobs can surely start: a topic may hold tasks of several kinds."""
+        return min(self.free[where] for where in self._needed[topic])
+
+    def worth_asking(self, topic: str) -> int:
+        """Fewer than this, and it pays to wait a moment for more to become free: a claim costs as much for one."""
+        return min(100, max(1, min(self.sizes[where] for where in self._needed[topic]) // 2))

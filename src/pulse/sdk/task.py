@@ -1,0 +1,153 @@
+"""What is a task? A function with a name, and the ways to have it run later."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
+
+from pulse.model.errors import InvalidTask
+from pulse.model.text import check_name
+from pulse.sdk.arguments import Arguments, Result
+from pulse.sdk.context import Context, current, stand_in
+from pulse.sdk.handle import JobHandle
+from pulse.sdk.options import Length, Options, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from pulse.model.jobs import NewJob
+    from pulse.sdk.app import Pulse
+
+P = ParamSpec("P")  # the arguments, without a leading context
+R = TypeVar("R")  # what the job results in
+C = TypeVar("C")  # what a direct call returns: R, or a coroutine of it
+
+Executor = Literal["auto", "process"]
+Where = Literal["loop", "thread", "process"]
+
+
+class Call(Generic[R]):
+    """One call of a task, written down and checked, for `app.enqueue_many`."""
+
+    __slots__ = ("job", "task")
+
+    def __init__(self, task: Task[Any, R, Any], job: NewJob) -> None:
+        self.task = task
+        self.job = job
+
+
+class Task(Generic[P, R, C]):
+    """Call it, and the function runs here and now. Enqueue it, and a worker runs it."""
+
+    def __init__(
+        self,
+        app: Pulse,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        aliases: tuple[str, ...] = (),
+        executor: Executor = "auto",
+        options: Options,
+    ) -> None:
+        if not callable(function):
+            raise InvalidTask(f"{function!r} is not a function")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidTask(f"task {name!r} is a generator: a task returns its result, so use return, not yield")
+        if executor not in ("auto", "process"):
+            raise InvalidTask(f"executor {executor!r} of task {name!r} is unknown: there are auto and process")
+        self.app = app
+        self.function = function
+        self.name = check_name("task", name)
+        self.aliases = tuple(check_name("alias", alias) for alias in aliases)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.where: Where = "process" if executor == "process" else "loop" if self.is_async else "thread"
+        self.takes_context = _takes_context(function)
+        self.arguments = Arguments(name, function, takes_context=self.takes_context)
+        self.result = Result(name, function)
+        self.options = options
+        self._make = options.maker(name)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", name)
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Run the function here. Its context, if it takes one, is that of the job around it or a stand-in."""
+        if self.takes_context and not (args and isinstance(args[0], Context)):
+            return self.function(current.get() or stand_in(self.name), *args, **kwargs)  # type: ignore[no-any-return]
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    @property
+    def topic(self) -> str:
+        return self.options.topic or self.name
+
+    def using(
+        self,
+        *,
+        topic: str | None = None,
+        priority: int | None = None,
+        delay: Length | None = None,
+        run_at: datetime | None = None,
+        retry: Retry | int | None = None,
+        timeout: Length | None = None,
+        deadline: datetime | Length | None = None,
+        unique: str | None = None,
+        unique_window: Length | None = None,
+        result_ttl: Length | None = None,
+        tags: Sequence[str] | None = None,
+        conn: Any = None,  # noqa: ANN401  any connection we know
+    ) -> Task[P, R, C]:
+        """This task with other options, for the next enqueue. The task itself stays as it is."""
+        over = Options(
+            topic=topic,
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
+            retry=Retry(retry) if isinstance(retry, int) else retry,
+            timeout=timeout,
+            deadline=deadline,
+            unique=unique,
+            unique_window=unique_window,
+            result_ttl=result_ttl,
+            tags=tags,
+            conn=conn,
+        )
+        copy: Task[P, R, C] = object.__new__(Task)
+        copy.__dict__.update(self.__dict__)
+        copy.options = self.options.merged(over)
+        copy._make = replace(copy.options, conn=None).maker(self.name)
+        return copy
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Hand it to the workers, from code without an event loop."""
+        [job_id] = self.app.submit([self._job(args, kwargs)], conn=self.options.conn)
+        return JobHandle(self.app, job_id, self.result)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Hand it to the workers, from a coroutine."""
+        [job_id] = await self.app.asubmit([self._job(args, kwargs)], conn=self.options.conn)
+        return JobHandle(self.app, job_id, self.result)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call written down and checked, to be enqueued together with others: `app.enqueue_many([...])`."""
+        return Call(self, self._job(args, kwargs))
+
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        return self._make(self.arguments.pack(args, kwargs))
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return False
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str):
+        try:
+            annotation = get_type_hints(function)[parameters[0].name]
+        except (NameError, TypeError):  # something further down the module: not the context, which is imported
+            return str(annotation).rpartition(".")[2] == Context.__name__
+    return annotation is Context

@@ -1,0 +1,194 @@
+"""How is everything that is ready run, here and now, and when is nothing left?
+
+By a worker as in production. Only its link differs: it is told of work instead of hearing of it, and the duties that
+make work fall due are done step by step between its claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulse.engine.duties import AT_ONCE
+from pulse.engine.engine import Engine
+from pulse.links.direct import DirectLink
+from pulse.model.errors import JobNotFound
+from pulse.model.jobs import Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome, Report
+from pulse.sdk.worker import Worker
+from pulse.store import scratch
+from pulse.testing.calls import show_call
+from pulse.testing.summary import DrainFailed, Failure, Summary
+
+if TYPE_CHECKING:
+    from pulse.sdk.app import Pulse
+    from pulse.settings import Settings
+    from pulse.store.pool import Database
+
+LOOK_EVERY = 0.003  # seconds
+STALL_PATIENCE = 10.0  # seconds in which something that is ready must be claimed
+MOST_RUNS = 10_000
+HEARTBEAT = timedelta(milliseconds=60)  # a canceled handler hears of it at the next one, and tests do not wait
+
+
+class Drain:
+    """One drain, for all the apps of a process."""
+
+    def __init__(self, database: Database, apps: Sequence[Pulse]) -> None:
+        self._database = database
+        # An engine of its own: where another one thinks that the next claim should start may be from an earlier test.
+        self._engine = Engine(database, buckets=database.settings.buckets)
+        self._engine.duties.on_dead_letter(self._touch)
+        self._apps = apps
+        self._touched: dict[UUID, None] = {}  # jobs, in the order they were run
+        self._failures: list[Failure] = []
+        self._runs = 0
+
+    async def run(self) -> Summary:
+        """Until none of the apps has a job that is ready."""
+        await self._engine.duties.reap()
+        while found := await self._find_work():
+            await self._work(*found)
+        jobs = [job for job_id in self._touched if (job := await self._get(job_id))]
+        return Summary.of(self._runs, jobs, self._failures)
+
+    async def _find_work(self) -> tuple[Pulse, list[str]] | None:
+        """An app that knows a task with jobs ready, and the topics they are in."""
+        await self._let_fall_due()
+        schema = self._database.settings.schema
+        waiting = await self._database.run(lambda conn: scratch.list_waiting(conn, schema=schema))
+        for app in self._apps:
+            topics = dict.fromkeys(topic for task, topic in waiting if app.find_task(task))
+            if ready := await self._engine.jobs.ready_topics(list(topics)):
+                return app, ready
+        return None
+
+    async def _let_fall_due(self) -> None:
+        while await self._engine.duties.promote() == AT_ONCE:
+            pass
+
+    async def _work(self, app: Pulse, topics: list[str]) -> None:
+        """Run a worker until nothing is left for it."""
+        link = DrainLink(self._engine, app, self._ran, self._reported)
+        listens_to = list(dict.fromkeys([*app.topics, *topics]))  # `using(topic=…)` may lead anywhere
+        settings = replace(app.settings, heartbeat=min(HEARTBEAT, app.settings.heartbeat))
+        worker = Worker(app, topics=listens_to, settings=settings, open_link=link.opened)
+        working = asyncio.create_task(worker.run())
+        try:
+            await self._until_done(worker, link, working)
+        finally:
+            worker.stop()
+            await working
+            await link.give_back()
+
+    async def _until_done(self, worker: Worker, link: DrainLink, working: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        runs, last_claim_at = self._runs, loop.time()
+        while not working.done() and await self._has_more(worker, link):
+            if self._runs > runs or worker.running:
+                runs, last_claim_at = self._runs, loop.time()
+            if self._runs > MOST_RUNS:
+                worker.stop_now()
+                raise DrainFailed(f"{MOST_RUNS:,} jobs have run and there are more: does a task enqueue itself?")
+            if loop.time() - last_claim_at > STALL_PATIENCE:
+                raise DrainFailed("jobs are ready and cannot be claimed: does an open transaction hold their rows?")
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _has_more(self, worker: Worker, link: DrainLink) -> bool:
+        """Busy first, then whether anything is ready: what a handler enqueues is there before the handler has ended."""
+        if not worker.is_ready or await self._is_busy(worker, link):
+            return True
+        runs = self._runs
+        await self._let_fall_due()
+        if ready := await self._engine.jobs.ready_topics(worker.topics):
+            link.tell(ready)
+            return True
+        return link.is_asking or self._runs > runs
+
+    async def _is_busy(self, worker: Worker, link: DrainLink) -> bool:
+        if link.is_asking or worker.running:
+            return True
+        running = await self._engine.jobs.find(JobFilter(status=JobStatus.RUNNING), limit=500)
+        return any(job.locked_by == worker.name and job.id not in link.foreign for job in running.jobs)
+
+    # --- what happened
+
+    def _ran(self, claims: Sequence[Claim]) -> None:
+        self._runs += len(claims)
+        for claim in claims:
+            self._touch(claim.id)
+
+    def _touch(self, job_id: UUID) -> None:
+        self._touched[job_id] = None
+
+    def _reported(self, claim: Claim, report: Report) -> None:
+        if report.outcome in (Outcome.FAIL, Outcome.DISCARD):
+            call = show_call(claim.task, claim.payload)
+            self._failures.append(Failure(call=call, error=report.error, traceback=report.traceback))
+
+    async def _get(self, job_id: UUID) -> Job | None:
+        try:
+            return await self._engine.jobs.get(job_id)
+        except JobNotFound:  # the test or a handler has removed it
+            return None
+
+
+class DrainLink(DirectLink):
+    """The engine as a worker sees it, and what the drain has to know of their talk."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        app: Pulse,
+        ran: Callable[[Sequence[Claim]], None],
+        reported: Callable[[Claim, Report], None],
+    ) -> None:
+        super().__init__(engine)
+        self._app = app
+        self._ran = ran
+        self._reported = reported
+        self._claims: dict[tuple[UUID, int], Claim] = {}
+        self._listener: Callable[[str], None] = lambda _: None
+        self.is_asking = False
+        self.foreign: dict[UUID, Lease] = {}  # jobs in the same topics that are another app's
+
+    @asynccontextmanager
+    async def opened(self, _: Settings) -> AsyncIterator[DrainLink]:
+        yield self
+
+    def start(self) -> None:
+        """Nothing runs by itself."""
+
+    def on_ready(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def tell(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            self._listener(topic)
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
+        self.is_asking = True
+        try:
+            claims = await super().claim(topic, worker=worker, slots=slots)
+        finally:
+            self.is_asking = False
+        known = [claim for claim in claims if self._app.find_task(claim.task)]
+        self.foreign |= {claim.id: Lease(claim.id, claim.lease_id) for claim in claims if claim not in known}
+        self._claims |= {(claim.id, claim.lease_id): claim for claim in known}
+        self._ran(known)
+        return known
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        answers = await super().report(reports)
+        for report, answer in zip(reports, answers, strict=True):
+            if answer is Answer.ACCEPTED and (claim := self._claims.pop((report.id, report.lease_id), None)):
+                self._reported(claim, report)
+        return answers
+
+    async def give_back(self) -> None:
+        """What another app, or none, knows how to run."""
+        await self.release(list(self.foreign.values()))

@@ -1,0 +1,121 @@
+"""How do all apps of a process come to work on the tests' database, and how is it given to each test anew?
+
+Two threads live as long as the run, each with an event loop and connections of its own: one for what apps and tests
+ask, one for handlers. They cannot share one, since an async handler may enqueue without awaiting.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pulse.engine.engine import Engine
+from pulse.links.direct import DirectLink
+from pulse.links.portal import Portal
+from pulse.sdk.app import Pulse
+from pulse.store import scratch
+from pulse.store.pool import Database
+from pulse.testing.drain import Drain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from datetime import timedelta
+
+    import pytest
+
+    from pulse.settings import Settings
+    from pulse.store.pool import Connection
+    from pulse.testing.summary import Summary
+
+T = TypeVar("T")
+
+
+class Stage:
+    """The database of one test process, and the ways to it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._asking = Portal(self._open_link)
+        self._running = Portal(self._open_database)
+        self._used: dict[Pulse, None] = {}  # by the test that runs
+        self._is_shifted = False
+
+    def close(self) -> None:
+        self._running.close()
+        self._asking.close()
+
+    @asynccontextmanager
+    async def _open_link(self) -> AsyncIterator[StageLink]:
+        async with self._open_database() as database:
+            engine = Engine(database, buckets=self.settings.buckets)
+            link = StageLink(engine, database)
+            link.start_telling()
+            yield link
+            await engine.stop()
+
+    @asynccontextmanager
+    async def _open_database(self) -> AsyncIterator[Database]:
+        async with await Database.connect(self.settings) as database:
+            yield database
+
+    # --- for each test
+
+    def prepare(self, patch: pytest.MonkeyPatch) -> None:
+        """Empty tables, the right time, and every app pointed here until the patches are undone."""
+        self._used.clear()
+        if self._is_shifted:
+            self.shift_time(None)
+        self._do(lambda conn: scratch.empty(conn, schema=self.settings.schema))
+        # On the class, as properties: these go before what an app has made and kept, and hold for apps still to come.
+        read = Pulse.__dict__["settings"].func
+        patch.setattr(Pulse, "settings", property(lambda app: self._redirect(app, read), _keep_settings))
+        patch.setattr(Pulse, "portal", property(self._portal_of))
+        # For processes that a test starts.
+        patch.setenv("PULSE_DATABASE_URL", str(self.settings.database_url))
+        patch.setenv("PULSE_SCHEMA", self.settings.schema)
+
+    def _redirect(self, app: Pulse, read: Callable[[Pulse], Settings]) -> Settings:
+        self._used[app] = None
+        here, settings = self.settings, app.__dict__.get("settings") or read(app)
+        return replace(settings, database_url=here.database_url, schema=here.schema, listen_url=None, pgbouncer=False)
+
+    def _portal_of(self, app: Pulse) -> Portal[StageLink]:
+        self._used[app] = None
+        return self._asking
+
+    def shift_time(self, by: timedelta | None) -> None:
+        self._is_shifted = by is not None
+        self._do(lambda conn: scratch.shift_time(conn, schema=self.settings.schema, by=by))
+
+    # --- asking and running
+
+    def ask(self, question: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
+        return self._asking.call(lambda link: question(link.engine))
+
+    def _do(self, work: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+        self._asking.call(lambda link: link.database.run(work))
+
+    def drain(self) -> Summary:
+        return self._running.call(lambda database: Drain(database, self._apps()).run())
+
+    async def adrain(self) -> Summary:
+        async with self._open_database() as database:
+            return await Drain(database, self._apps()).run()
+
+    def _apps(self) -> list[Pulse]:
+        """Those the test has used first: of two that know a task, it means theirs."""
+        return list(self._used | dict.fromkeys(Pulse._apps))
+
+
+class StageLink(DirectLink):
+    """What apps enqueue through, and what is behind it."""
+
+    def __init__(self, engine: Engine, database: Database) -> None:
+        super().__init__(engine)
+        self.engine = engine
+        self.database = database
+
+
+def _keep_settings(app: Pulse, settings: Settings) -> None:
+    app.__dict__["settings"] = settings

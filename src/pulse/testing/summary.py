@@ -1,0 +1,53 @@
+"""What did a drain do?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pulse.model.jobs import Job, JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One run that failed, whatever became of its job later."""
+
+    call: str
+    error: str
+    traceback: str | None
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.call}: {self.error}", *(self.traceback or "").splitlines()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How many handlers ran, and where the jobs they ran for stand now."""
+
+    runs: int = 0
+    completed: int = 0
+    retrying: int = 0  # failed, and due again later
+    snoozed: int = 0
+    dead_lettered: int = 0
+    canceled: int = 0
+    jobs: Sequence[Job] = field(default=(), repr=False, compare=False)
+    failures: Sequence[Failure] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def of(cls, runs: int, jobs: Sequence[Job], failures: Sequence[Failure]) -> Summary:
+        counts = Counter(job.status for job in jobs)
+        return cls(
+            runs=runs,
+            completed=counts[JobStatus.COMPLETED],
+            retrying=counts[JobStatus.RETRYING],
+            snoozed=counts[JobStatus.SCHEDULED],
+            dead_lettered=counts[JobStatus.DEAD_LETTERED],
+            canceled=counts[JobStatus.CANCELED],
+            jobs=jobs,
+            failures=failures,
+        )
+
+
+class DrainFailed(AssertionError):
+    """A handler failed and the test wanted to know, or the drain could not come to an end."""

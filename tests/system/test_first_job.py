@@ -1,0 +1,114 @@
+"""The tutorial, word for word: from an empty folder to a finished job, a failed one and its replay."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulse.store import embedded
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial" / "first-job.md").read_text()
+FIRST, _, REST = PAGE.partition("## When it fails")
+PATIENCE = 60.0  # seconds, on a machine that has much else to do
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"^\$ (.+)", "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL)), re.MULTILINE)
+
+
+def files(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def environment() -> dict[str, str]:
+    """As in a shell where Pulse was installed, with nothing set up for it."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PULSE_", "DATABASE_URL"))}
+    return outside | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
+
+
+def said_by(command: str, folder: Path) -> str:
+    done = run(command, folder)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def until(condition: Callable[[], object], log: Path) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at, log.read_text()
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`pulse dev` in the first terminal, on the file the page says to save."""
+    [tasks], [_, command, _] = files(FIRST), commands(FIRST)
+    (tmp_path / "tasks.py").write_text(tasks)
+    with (tmp_path / "dev.log").open("wb") as log:
+        process = subprocess.Popen(
+            command.split(), cwd=tmp_path, env=environment(), stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        until(lambda: run("pulse jobs list", tmp_path).returncode == 0 or process.poll() is not None, log_of(tmp_path))
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def log_of(folder: Path) -> Path:
+    return folder / "dev.log"
+
+
+def test_it_takes_three_commands_and_eight_lines() -> None:
+    [tasks] = files(FIRST)
+
+    assert len(tasks.splitlines()) <= 8
+    assert [command.split()[0] for command in commands(FIRST)] == ["pip", "pulse", "python"]
+    assert commands(FIRST)[0] == "pip install 'pulse-queue[embedded]'"
+
+
+@pytest.mark.slow
+def test_the_page_is_true(dev: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    [greet] = commands(FIRST)[2:]
+    [divide, mended] = files(REST)
+    fail, list_dead, show, replay, show_again = commands(REST)
+    tasks, log = tmp_path / "tasks.py", log_of(tmp_path)
+
+    # Three commands.
+    assert said_by(greet, tmp_path) == "Hello, you!\n"
+    assert f"$ {greet}\nHello, you!\n" in PAGE
+
+    # When it fails.
+    before = tasks.read_text()
+    tasks.write_text(before + "\n\n" + divide)
+    said_by(fail, tmp_path)
+    until(lambda: "ZeroDivisionError" in said_by(list_dead, tmp_path), log)
+    [job_id] = re.findall(r"^[0-9a-f-]{36}", said_by(list_dead, tmp_path), re.MULTILINE)
+    assert "DEAD_LETTERED" in said_by(show.replace("ID", job_id), tmp_path)
+
+    # A second chance.
+    tasks.write_text(before + "\n\n" + mended)
+    until(lambda: log.read_text().count("Pulse worker for tasks.py:app") == 3, log)  # it has noticed
+    said_by(replay.replace("ID", job_id), tmp_path)
+    until(lambda: "COMPLETED" in said_by(show_again.replace("ID", job_id), tmp_path), log)
+
+    # Ctrl-C ends all of it.
+    os.killpg(dev.pid, signal.SIGINT)
+    assert dev.wait(PATIENCE) == 0, log.read_text()
+    assert embedded.running(tmp_path / ".pulse") is None

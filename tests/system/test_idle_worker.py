@@ -1,0 +1,79 @@
+"""What does a worker cost that has nothing to do?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from pulse.settings import Settings
+from tests.waiting import connected
+
+PROGRAM = """
+import asyncio, signal
+from pulse import Pulse
+from pulse.links.portal import new_runner
+from pulse.sdk.worker import Worker
+
+app = Pulse()
+for number in range(50):
+    app.task(name=f"topic{number}")(lambda: None)
+
+async def main():
+    worker = Worker(app)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    await worker.run()
+
+new_runner()(main())
+"""
+MINE = "from pg_stat_activity where datname = current_database() and application_name = 'pulse'"
+COMMITS = "select sum(xact_commit) from pg_stat_database where datname = current_database()"
+
+
+@pytest.mark.slow
+async def test_an_idle_worker_costs_next_to_nothing(settings: Settings) -> None:
+    """Fifty topics: three connections, four transactions a second, eighty megabytes at most."""
+    env = os.environ | {"PULSE_DATABASE_URL": str(settings.database_url)}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, env=env)
+    try:
+        async with connected(settings.database_url) as conn:
+            while await conn.fetchval(f"select count(*) {MINE}") < 2:
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(3)  # until it has settled; there is no event for nothing happening
+            rate = min([await commits_a_second(conn) for _ in range(3)])  # autovacuum counts too, when it comes by
+            connections = await conn.fetchval(f"select count(*) {MINE}")
+        memory = resident_megabytes(process.pid)
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+    found = f"{connections} connections, {rate:.1f} transactions/s, {memory:.0f} MB"
+    assert (connections <= 3, rate <= 4, memory <= 80) == (True, True, True), found
+
+
+@pytest.mark.slow
+def test_importing_pulse_does_not_load_the_driver() -> None:
+    """150 ms is the promise. What would break it is a heavy import, so that is what is looked for."""
+    program = "from pulse import Pulse; import sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "pulse.sdk.app" in loaded
+    assert not {"asyncpg", "uvloop", "rich", "click", "pydantic", "sqlalchemy", "psycopg"} & set(loaded)
+
+
+async def commits_a_second(conn: asyncpg.Connection) -> float:
+    """A rate needs a while, and backends tell their numbers once a second."""
+    before = await conn.fetchval(COMMITS)
+    await asyncio.sleep(6)
+    return float(await conn.fetchval(COMMITS) - before) / 6
+
+
+def resident_megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) / 1024

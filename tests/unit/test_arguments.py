@@ -1,0 +1,187 @@
+"""Do arguments survive the way through JSON, and is a wrong call refused where it is made?"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+
+from pulse.model.errors import InvalidArguments, InvalidPayload, InvalidResult, InvalidTask
+from pulse.sdk.arguments import Arguments, Result
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Item(msgspec.Struct):
+    name: str
+    price: Decimal
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    number: int
+
+
+def made(function: Callable[..., Any]) -> Arguments:
+    return Arguments("shop.task", function, takes_context=False)
+
+
+def round_trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    arguments = made(function)
+    given, named = arguments.unpack(arguments.pack(args, kwargs))
+    return function(*given, **named)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, 3),
+        (float, 1.5),
+        (bool, True),
+        (str, "ä\u2028"),
+        (bytes, b"\x00\xff"),
+        (datetime, datetime(2030, 1, 31, 9, tzinfo=UTC)),
+        (date, date(2030, 1, 31)),
+        (timedelta, timedelta(minutes=5)),
+        (UUID, UUID(int=7)),
+        (Decimal, Decimal("19.99")),
+        (Color, Color.RED),
+        (Point, Point(1, 2)),
+        (Item, Item("tea", Decimal("2.50"))),
+        (Address, Address(street="Hill", number=3)),
+        (list[Address], [Address(street="Hill", number=3)]),
+        (dict[str, Point], {"a": Point(1)}),
+        (set[int], {1, 2}),
+        (tuple[int, str], (1, "a")),
+        (int | None, None),
+        (Any, {"deep": [1, None, {"x": "y"}]}),
+    ],
+    ids=str,
+)
+def test_an_argument_comes_back_as_its_annotation_says(kind: Any, value: Any) -> None:
+    def task(value: Any) -> Any:
+        return value
+
+    task.__annotations__ = {"value": kind}
+
+    found = round_trip(task, value)
+
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_every_way_to_take_arguments_works() -> None:
+    def task(a: int, b: int = 2, /, c: int = 3, *rest: int, d: int = 4, **more: int) -> Any:
+        return a, b, c, rest, d, more
+
+    assert round_trip(task, 1) == (1, 2, 3, (), 4, {})
+    assert round_trip(task, 1, 5, 6, 7, 8, d=9, e=10) == (1, 5, 6, (7, 8), 9, {"e": 10})
+
+
+def test_a_payload_is_an_object_that_other_languages_can_write() -> None:
+    def task(order_id: UUID, *, to: str = "nobody") -> Any:
+        return order_id, to
+
+    assert made(task).pack((UUID(int=7),), {"to": "a@b.c"}) == (
+        '{"order_id":"00000000-0000-0000-0000-000000000007","to":"a@b.c"}'
+    )
+    assert made(task).unpack('{"order_id": "00000000-0000-0000-0000-000000000007"}') == ((), {"order_id": UUID(int=7)})
+
+
+def test_a_default_is_the_functions_and_is_not_written_down() -> None:
+    def task(n: int = 1, when: datetime | None = None) -> Any:
+        return n, when
+
+    assert made(task).pack((), {}) == "{}"
+    assert round_trip(task) == (1, None)
+
+
+def place(order_id: int, *, to: str, address: Address | None = None) -> None:
+    """Something to call wrongly."""
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {"to": "x"}, "missing a required argument: 'order_id'"),
+        ((1,), {}, "missing a required argument: 'to'"),
+        ((1, 2), {"to": "x"}, "too many positional arguments"),
+        ((1,), {"to": "x", "order_id": 2}, "multiple values for argument 'order_id'"),
+        ((1,), {"to": "x", "color": "red"}, "unexpected keyword argument 'color'"),
+        (("1",), {"to": "x"}, "argument 'order_id': expected int, got str"),
+        ((1,), {"to": 5}, "argument 'to': expected str, got int"),
+        ((1,), {"to": "x", "address": {"street": "Hill"}}, "argument 'address': .*number"),
+        ((1,), {"to": object()}, "argument 'to' cannot be written as JSON: object"),
+        ((float("nan"),), {"to": "x"}, "argument 'order_id': expected int, got null"),
+    ],
+)
+def test_a_wrong_call_names_the_parameter(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArguments, match=message) as refused:
+        made(place).pack(args, kwargs)
+    assert str(refused.value).startswith("shop.task: ")
+
+
+def test_a_payload_someone_else_wrote_wrongly_names_the_parameter_too() -> None:
+    with pytest.raises(InvalidArguments, match="there is no parameter 'two'"):
+        made(place).unpack('{"order_id": 1, "to": "x", "two": 2}')
+    with pytest.raises(InvalidArguments, match="expected object"):
+        made(place).unpack("[1]")
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    def task(value: Any) -> None: ...
+
+    loop: list[Any] = []
+    loop.append(loop)
+
+    with pytest.raises((InvalidArguments, InvalidPayload), match="value"):
+        made(task).pack((loop,), {})
+
+
+def test_a_type_that_json_cannot_hold_is_refused_when_first_used() -> None:
+    def task(lock: Callable[[], int]) -> None: ...
+
+    with pytest.raises((InvalidTask, InvalidArguments)):
+        made(task).pack((lambda: 1,), {})
+
+
+def test_an_annotation_that_names_nothing_is_said() -> None:
+    def task(value: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(InvalidTask, match="Missing"):
+        made(task).pack((1,), {})
+
+
+def test_a_result_comes_back_as_its_annotation_says() -> None:
+    def task() -> Address:
+        raise NotImplementedError
+
+    result = Result("shop.task", task)
+
+    assert result.unpack(result.pack(Address(street="Hill", number=3))) == Address(street="Hill", number=3)
+    assert result.unpack(None) is None
+
+
+def test_a_result_that_is_not_json_is_refused() -> None:
+    def task() -> Any: ...
+
+    with pytest.raises(InvalidResult, match="object is not JSON"):
+        Result("shop.task", task).pack(object())
+    with pytest.raises(InvalidResult, match="1 MiB"):
+        Result("shop.task", task).pack("x" * (1 << 20))

@@ -1,0 +1,157 @@
+"""Does a log line say which job it belongs to, whoever writes it and however it is written?"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import logging
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+
+import pytest
+
+from pulse.sdk.context import Context, current, stand_in
+from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
+
+log = logging.getLogger("shop.tasks")
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    install_job_fields()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+@pytest.fixture
+def job() -> Iterator[Context]:
+    """The job that the test runs in."""
+    context = stand_in("shop.charge")
+    token = current.set(context)
+    yield context
+    current.reset(token)
+
+
+def written(formatter: logging.Formatter, write: Callable[[], object]) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    log.addHandler(handler)
+    try:
+        write()
+    finally:
+        log.removeHandler(handler)
+    return stream.getvalue()
+
+
+def fail(message: str) -> None:
+    try:
+        int("x")
+    except ValueError:
+        log.exception(message)
+
+
+def test_text_has_the_job_behind_the_message(job: Context) -> None:
+    line = written(TextFormatter(), lambda: log.warning("charged %s", "card"))
+
+    expected = rf"\d\d:\d\d:\d\d WARNING shop\.tasks  charged card  job={job.job_id} task=shop\.charge attempt=1\n"
+    assert re.fullmatch(expected, line)
+
+
+def test_outside_a_job_text_has_no_fields() -> None:
+    assert written(TextFormatter(), lambda: log.error("x")).endswith(" ERROR shop.tasks  x\n")
+
+
+def test_json_is_one_object_per_line(job: Context) -> None:
+    line = written(JsonFormatter(), lambda: fail("it failed\n\x1b[31m"))
+
+    document = json.loads(line)
+    assert line.count("\n") == 1
+    assert "\x1b" not in line
+    assert list(document) == ["ts", "level", "logger", "message", "job_id", "task", "topic", "attempt", "exc"]
+    assert document["job_id"] == str(job.job_id)
+    assert (document["task"], document["attempt"]) == ("shop.charge", 1)
+    assert document["exc"].endswith("ValueError: invalid literal for int() with base 10: 'x'")
+
+
+def test_json_leaves_out_what_is_empty() -> None:
+    assert list(json.loads(written(JsonFormatter(), lambda: log.error("")))) == ["ts", "level", "logger", "message"]
+
+
+def test_nothing_in_a_text_line_controls_the_terminal() -> None:
+    assert r"\x1b[31m \x9b red" in written(TextFormatter(), lambda: log.error("\x1b[31m \x9b red"))
+
+
+def test_a_traceback_follows_its_line() -> None:
+    first, *rest = written(TextFormatter(), lambda: fail("it failed")).splitlines()
+
+    assert first.endswith("it failed")
+    assert rest[-1].startswith("ValueError: ")
+
+
+@pytest.mark.parametrize(("style", "text"), [("%", "%(job_id)s %(task)s"), ("{", "{job_id} {task}")])
+def test_formats_of_ones_own_have_the_fields(job: Context, style: str, text: str) -> None:
+    formatter = logging.Formatter(text, style=style)  # type: ignore[arg-type]
+
+    assert written(formatter, lambda: log.error("x")) == f"{job.job_id} shop.charge\n"
+
+
+def test_the_fields_are_there_before_anything_is_formatted(job: Context) -> None:
+    record = log.makeRecord("shop", logging.INFO, "file", 1, "message", (), None)
+
+    assert (record.job_id, record.task, record.topic, record.attempt) == (  # type: ignore[attr-defined]
+        str(job.job_id),
+        "shop.charge",
+        "shop.charge",
+        1,
+    )
+    assert not hasattr(record, "something_else")
+
+
+def test_an_extra_of_that_name_is_the_authors(job: Context) -> None:
+    line = written(JsonFormatter(), lambda: log.error("x", extra={"task": "laundry"}))
+
+    assert json.loads(line)["task"] == "laundry"
+    assert json.loads(line)["job_id"] == str(job.job_id)
+
+
+def test_a_record_is_of_the_job_it_was_logged_in_wherever_it_is_formatted(job: Context) -> None:
+    record = log.makeRecord("shop", logging.INFO, "file", 1, "message", (), None)
+    outside = copy_context()
+    outside.run(current.set, None)
+
+    for each in (record, copy.copy(record), pickle.loads(pickle.dumps(record))):
+        assert outside.run(logging.Formatter("%(job_id)s").format, each) == str(job.job_id)
+
+
+def test_threads_know_their_own_job_only(job: Context) -> None:
+    def in_thread() -> None:
+        log.error("outside")
+        current.set(stand_in("shop.other"))
+        log.error("inside")
+
+    def write() -> None:
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        thread.join()
+
+    assert written(logging.Formatter("%(task)s %(message)s"), write) == " outside\nshop.other inside\n"
+
+
+def test_somebody_elses_records_get_the_fields_too(job: Context) -> None:
+    class Theirs(logging.LogRecord):
+        pass
+
+    logging.setLogRecordFactory(Theirs)
+    install_job_fields()
+    install_job_fields()
+
+    record = log.makeRecord("shop", logging.INFO, "file", 1, "message", (), None)
+
+    assert isinstance(record, Theirs)
+    assert written(logging.Formatter("%(task)s"), lambda: log.error("x")) == "shop.charge\n"
