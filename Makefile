@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system test-buckets check format bench clean
+.PHONY: help setup demo test test-fast test-system test-buckets chaos check format bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-system: $(READY) ## Run every test on the newest Postgres installed on this
 
 test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
 	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+chaos: $(READY) ## Kill, stop and cut off workers by the hundred, and count what is lost (about fifteen minutes)
+	@$(BIN)/python -m pytest -m chaos tests/chaos
 
 check: $(READY) ## Format, lint, types, imports
 	@$(BIN)/ruff format --check .

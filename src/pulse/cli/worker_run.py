@@ -25,7 +25,7 @@ from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
 from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
 from pulse.sdk.runs import Cut, Run
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker import Worker, calm_collector
 from pulse.store import migrate
 from pulse.timing.backoff import Backoff
 from pulse.timing.duration import format_duration
@@ -128,6 +128,7 @@ class WorkerProcess:
                 )
             introduce(self._plan, self._app, self._worker, health_port=port)
             if await self._has_database():
+                calm_collector()
                 await self._worker.run()
         await _end_other_tasks()
         return self._exit_code()

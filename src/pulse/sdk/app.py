@@ -255,6 +255,7 @@ def default_name(function: Callable[..., Any]) -> str:
         name = name.replace("<locals>.", "")
     if module == "__main__":
         module = main_module_name()
+    module = module.removesuffix(".__main__")  # python -m package, seen from another process
     return f"{module}.{name}" if module else name
 
 

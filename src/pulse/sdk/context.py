@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from pulse.model.jobs import Claim, Lease
+from pulse.model.errors import InvalidOption
+from pulse.model.jobs import LONGEST, Claim, Lease
 from pulse.sdk.arguments import write_json
 from pulse.sdk.options import Length, length
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import timedelta
 
 
 class Verdict(Exception):
@@ -25,7 +25,7 @@ class Snooze(Verdict):
 
     def __init__(self, in_: Length) -> None:
         super().__init__(f"snoozed for {in_}")
-        self.delay: timedelta = length("snooze", in_)
+        self.delay = _wait("snooze", in_)
 
 
 class RetryIn(Verdict):
@@ -33,7 +33,7 @@ class RetryIn(Verdict):
 
     def __init__(self, in_: Length, reason: str = "") -> None:
         super().__init__(reason or f"the handler asked for a retry in {in_}")
-        self.delay: timedelta = length("retry", in_)
+        self.delay = _wait("retry", in_)
 
 
 class Discard(Verdict):
@@ -41,6 +41,14 @@ class Discard(Verdict):
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
         super().__init__(reason)
+
+
+def _wait(option: str, in_: Length) -> timedelta:
+    """Checked here, in the handler's own line: where the report is made nobody could answer for it."""
+    wait = length(option, in_)
+    if not timedelta() <= wait <= LONGEST:
+        raise InvalidOption(option, str(in_), "it is a length of time from 0 to ten years")
+    return wait
 
 
 class Context:

@@ -27,7 +27,14 @@ def report_result(task: Task[..., Any, Any], claim: Claim, value: object) -> Rep
 
 
 def report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) -> Report:
-    """It raised."""
+    """It raised. Whatever it raised, this answers: a failure that cannot be reported would run for ever."""
+    try:
+        return _report_error(task, claim, error)
+    except Exception as second:
+        return _report(claim, Outcome.FAIL, error=f"{describe(error)} (and while reporting it, {describe(second)})")
+
+
+def _report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) -> Report:
     match error:
         case Snooze():
             return _report(claim, Outcome.SNOOZE, delay=error.delay)

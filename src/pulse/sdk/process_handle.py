@@ -57,8 +57,12 @@ class Process:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawn(theirs)
+        try:
+            with theirs:
+                self._process = _spawn(theirs)
+        except OSError:  # the machine has no room for another
+            self._ours.close()
+            raise
         assert self._process.stderr is not None
         self._errors = self._process.stderr
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -167,12 +171,15 @@ class Process:
         self._is_killed = True
         self._kill_group()
 
-    async def end(self) -> None:
-        """Let it run its shutdown hooks; killed if they take too long."""
+    def ask_to_end(self) -> None:
+        """It then runs its shutdown hooks."""
         self.is_asked_to_end = True
         if self._writer is not None:
             with suppress(OSError):
                 self._writer.write_eof()
+
+    async def wait_or_kill(self) -> None:
+        """After it was asked to end: its shutdown hooks may take a while, not forever."""
         try:
             async with asyncio.timeout(END_PATIENCE):
                 await self._has_ended.wait()

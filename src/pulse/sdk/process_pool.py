@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ProcessPool:
     """At most `size` processes, each started when first needed."""
 
-    jobs_per_process = 100  # then it is replaced: what handlers leak goes with it
+    jobs_per_process = 1_000  # then it is replaced: what handlers leak goes with it
 
     def __init__(self, app: Pulse, size: int) -> None:
         refuse_while_loading()
@@ -115,7 +115,8 @@ class ProcessPool:
             self._idle.append(process)
 
     def _retire(self, process: Process) -> None:
-        self._run_errand(process, process.end())
+        process.ask_to_end()
+        self._run_errand(process, process.wait_or_kill())
 
     def _bury(self, process: Process) -> None:
         self._run_errand(process, process.wait())

@@ -24,6 +24,7 @@ from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress,
 from pulse.model.text import check_topic
 from pulse.sdk.context import Context, current
 from pulse.sdk.heartbeats import Heartbeats
+from pulse.sdk.locate import path_of, refuse_while_loading
 from pulse.sdk.outcomes import report_error, report_result, report_timeout, report_unknown
 from pulse.sdk.process_pool import ProcessPool
 from pulse.sdk.reporter import Reporter
@@ -100,6 +101,9 @@ class Worker:
 
     async def run(self) -> None:
         """Until told to stop. Returns when nothing is left in its hands."""
+        refuse_while_loading()
+        if any(task.where == "process" for task in self.app.tasks.values()):
+            path_of(self.app)  # refused now, not by every job: a process has to find the app again
         async with self._open_link(self.settings) as link, self._hooks():
             self._link = link
             self._loop = asyncio.get_running_loop()
@@ -204,7 +208,7 @@ class Worker:
         self._slots.take(task.where)
         if claim.timeout is not None:
             run.timer = self._loop.call_later(claim.timeout.total_seconds(), self._end, run, Cut.TIMEOUT)
-        if task.takes_context:
+        if task.takes_context or self.app.middlewares:
             context.notes_to(lambda text: self._note(run, text))
         self._begin(run)
 
