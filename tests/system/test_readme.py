@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -34,13 +37,16 @@ class Order(Base):
     email: Mapped[str]
 
 
-async def test_what_you_write_does_what_it_says(worker_id: str) -> None:
+async def test_what_you_write_does_what_it_says(worker_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example as it stands, with an order and a session around it."""
     [example] = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "send_receipt" in block]
     url = await recreate_database(f"readme_{worker_id}")
     await migrate(Settings(database_url=url))
     declarations, uses = example.split("job = await", 1)
-    names: dict[str, Any] = {"order": Order(id=uuid4(), email="a@b.c"), "__name__": "shop"}
+    shop = ModuleType("readme_shop")
+    monkeypatch.setitem(sys.modules, shop.__name__, shop)  # a process would look for the app there
+    names: dict[str, Any] = shop.__dict__
+    names["order"] = Order(id=uuid4(), email="a@b.c")
     exec(declarations, names)
     app: Pulse = names["app"]
     app.settings = Settings(database_url=url)

@@ -176,7 +176,10 @@ class Jobs:
         return await self.claim_for(topic, [check_name("worker", worker)], slots=slots)
 
     async def claim_for(self, topic: str, seats: Sequence[str], *, slots: int) -> list[Claim]:
-        """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several."""
+        """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several.
+
+        There may be more as long as any are found, even if fewer than asked for: ask again until there are none.
+        """
         check_topic(topic)
         if not seats:
             raise InvalidOption("seats", seats, "it is a list of at least one worker")
@@ -184,14 +187,13 @@ class Jobs:
             raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
         mark = self._marks.where(topic)
         claims = await self._claim_from(mark, topic, seats, slots)
-        if len(claims) < slots and mark is not START:
-            mark = self._marks.where(topic, found_too_few=True)
-            if mark is START:
-                dealt = len(claims) % len(seats)
-                rest = [*seats[dealt:], *seats[:dealt]]
-                claims += await self._claim_from(mark, topic, rest, slots - len(claims))
-                claims.sort(key=lambda claim: claim.order)
-        return claims
+        if len(claims) == slots or mark is START:
+            return claims
+        if claims:  # a look behind the mark is due, but not before these have begun
+            self._marks.look_back(topic)
+            return claims
+        mark = self._marks.where(topic, found_too_few=True)
+        return await self._claim_from(mark, topic, seats, slots) if mark is START else []
 
     async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str], slots: int) -> list[Claim]:
         bucket, lease = bucket_of_topic(topic, self.buckets), self._settings.lease

@@ -5,7 +5,7 @@ anywhere pins the horizon, and then every claim would walk over all of them. So 
 ended. The mark is only a hint: a row that became ready before it but was committed after it, or that is more urgent,
 stands in front of it. Those are found by a claim from the very start, which is made
 
-- when a claim from the mark found less than it asked for,
+- when a claim from the mark found nothing, or the last one found less than it asked for,
 - when somebody said that more urgent work has come, and
 - at least once a second,
 
@@ -63,6 +63,10 @@ class Marks:
             place.scanned_at, place.scan_took, place.is_overtaken = self._clock(), took, False
         if claims:
             place.mark = Mark(*claims[-1].order)
+
+    def look_back(self, topic: str) -> None:
+        """A claim found fewer than it asked for: the next one is to start from the very start."""
+        self._places[topic].is_overtaken = True
 
     def overtaken(self, topic: str, priority: int) -> None:
         """Work of this priority became ready in the topic ("*": in any of them)."""

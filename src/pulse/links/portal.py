@@ -68,6 +68,7 @@ class _LinkThread(threading.Thread, Generic[L]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_up = threading.Event()
         self._opened: asyncio.Task[L] | None = None
+        self._at_hand: L | None = None
         self._is_to_stop: asyncio.Event | None = None
 
     def submit(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> Future[T]:
@@ -93,7 +94,7 @@ class _LinkThread(threading.Thread, Generic[L]):
             await context.__aexit__(None, None, None)
 
     async def _do(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
-        return await work(await self._link())
+        return await work(self._at_hand or await self._link())
 
     async def _link(self) -> L:
         """Open it once for all who ask meanwhile; after a failure the next one tries again."""
@@ -105,6 +106,7 @@ class _LinkThread(threading.Thread, Generic[L]):
         context = self._opener()
         link = await context.__aenter__()
         self._contexts.append(context)
+        self._at_hand = link
         return link
 
     @staticmethod

@@ -27,7 +27,19 @@ class Cut(Enum):
 class Run:
     """One claim being worked on."""
 
-    __slots__ = ("claim", "context", "cut", "held_until", "is_concluded", "kill", "report", "task", "timer", "work")
+    __slots__ = (
+        "claim",
+        "context",
+        "cut",
+        "has_begun",
+        "held_until",
+        "is_concluded",
+        "kill",
+        "report",
+        "task",
+        "timer",
+        "work",
+    )
 
     def __init__(self, claim: Claim, task: Task[..., Any, Any], context: Context, held_until: float) -> None:
         self.claim = claim
@@ -39,6 +51,7 @@ class Run:
         self.kill: Callable[[], None] | None = None  # in a process
         self.timer: asyncio.TimerHandle | None = None
         self.report: Report | None = None  # what the handler's end means
+        self.has_begun = False
         self.is_concluded = False  # that, or what came in its stead, was said
 
     def end(self, why: Cut) -> bool:
@@ -47,7 +60,7 @@ class Run:
             return False
         self.cut = why
         mark_cancelled(self.context)
-        if self.work is not None:
+        if self.work is not None and self.has_begun:  # before that, cancelling would keep it from seeing to its own end
             self.work.cancel(why.value)
         if self.kill is not None:
             self.kill()

@@ -173,11 +173,13 @@ class Worker:
         except BaseException:
             self._maybe_ready[topic] = None
             raise
-        if len(claims) == slots:
+        if claims:
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
         held_until = asked_at + self.settings.lease.total_seconds()
         for claim in claims:
             self._take(claim, held_until)
+        if claims and len(claims) < slots:
+            await asyncio.sleep(0)  # let them begin before the next question; with a backlog, the question goes first
 
     async def _wait(self, seconds: float) -> bool:
         """Until something changed (true) or the time is up."""
@@ -217,28 +219,33 @@ class Worker:
             self._thread_pool().submit(self._run_in_thread, run)
             return
         run.work = self._loop.create_task(self._run_on_loop(run))
-        run.work.add_done_callback(lambda _: self._ended(run))
 
     async def _run_on_loop(self, run: Run) -> None:
-        """An async handler, or whatever else has to be waited for."""
-        task = run.task
+        """An async handler, or whatever else has to be waited for. It sees to its own end: a callback would cost every
+        job another turn of the loop."""
+        run.has_begun = True
         current.set(run.context)
         try:
-            if task.where == "process":
-                run.report = await self._process_pool().execute(run, lambda text: self._note(run, text))
-                return
-            args, kwargs = task.arguments.unpack(run.claim.payload)
-            if task.takes_context:
-                args = (run.context, *args)
-            if self.app.middlewares or task.where == "thread":
-                result = await self._call_through(run, args, kwargs)
-            else:
-                result = await task.function(*args, **kwargs)
-            run.report = report_result(task, run.claim, result)
+            if run.cut is None:
+                run.report = await self._report_of(run)
         except GeneratorExit:
             raise
         except BaseException as error:
-            run.report = report_error(task, run.claim, error) if run.cut is None else None
+            run.report = report_error(run.task, run.claim, error) if run.cut is None else None
+        self._ended(run)
+
+    async def _report_of(self, run: Run) -> Report | None:
+        task = run.task
+        if task.where == "process":
+            return await self._process_pool().execute(run, lambda text: self._note(run, text))
+        args, kwargs = task.arguments.unpack(run.claim.payload)
+        if task.takes_context:
+            args = (run.context, *args)
+        if self.app.middlewares or task.where == "thread":
+            result = await self._call_through(run, args, kwargs)
+        else:
+            result = await task.function(*args, **kwargs)
+        return report_result(task, run.claim, result)
 
     async def _call_through(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """The handler inside the middlewares, the first one declared outermost."""
