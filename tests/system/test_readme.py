@@ -22,7 +22,7 @@ from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.conftest import recreate_database
 from tests.sdk.apps_here import working
-from tests.waiting import connected
+from tests.waiting import connected, until
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -56,15 +56,18 @@ async def test_what_you_write_does_what_it_says(worker_id: str, monkeypatch: pyt
     async with database.begin() as conn:
         await conn.run_sync(Base.metadata.create_all)
 
-    async with working(app), AsyncSession(database) as names["session"]:
+    async with connected(url) as raw, working(app), AsyncSession(database) as names["session"]:
         assert await names["use"]() is True
         stored = (await names["session"].execute(select(Order.email))).scalars().all()
+        await until(lambda: _has_done(raw, {"COMPLETED": 2, "SCHEDULED": 1}))
     await database.dispose()
 
     assert stored == ["a@b.c"]
-    async with connected(url) as raw:
-        statuses = await raw.fetch("select status, count(*) from pulse.jobs group by status order by status")
-    assert {row["status"]: row["count"] for row in statuses} == {"COMPLETED": 2, "SCHEDULED": 1}
+
+
+async def _has_done(conn: asyncpg.Connection, wanted: dict[str, int]) -> bool:
+    rows = await conn.fetch("select status, count(*) from pulse.jobs group by status")
+    return {row["status"]: row["count"] for row in rows} == wanted
 
 
 def test_the_sql_example_runs(worker_id: str) -> None:
