@@ -11,12 +11,12 @@ import asyncio
 import atexit
 import os
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
 L = TypeVar("L")
@@ -69,12 +69,22 @@ class _LinkThread(threading.Thread, Generic[L]):
         self._is_up = threading.Event()
         self._opened: asyncio.Task[L] | None = None
         self._at_hand: L | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_to_stop: asyncio.Event | None = None
 
     def submit(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> Future[T]:
+        """asyncio.run_coroutine_threadsafe does the same through two more futures, a fifth of what an enqueue takes."""
         self._is_up.wait()
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(self._do(work), self._loop)
+        answer: Future[T] = Future()
+        self._loop.call_soon_threadsafe(self._begin, work, answer)
+        return answer
+
+    def _begin(self, work: Callable[[L], Coroutine[Any, Any, T]], answer: Future[T]) -> None:
+        if answer.set_running_or_notify_cancel():  # whoever asked may have gone already
+            task = asyncio.get_running_loop().create_task(self._do(work, answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
         self._is_up.wait()
@@ -93,8 +103,13 @@ class _LinkThread(threading.Thread, Generic[L]):
         for context in self._contexts:
             await context.__aexit__(None, None, None)
 
-    async def _do(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
-        return await work(self._at_hand or await self._link())
+    async def _do(self, work: Callable[[L], Coroutine[Any, Any, T]], answer: Future[T]) -> None:
+        try:
+            found = await work(self._at_hand or await self._link())
+        except BaseException as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
 
     async def _link(self) -> L:
         """Open it once for all who ask meanwhile; after a failure the next one tries again."""
