@@ -876,3 +876,21 @@ async def test_a_job_due_soon_shortens_the_sleep_of_promote(patient: Engine) -> 
             await asyncio.sleep(0.001)
         stop.set()
         await running
+
+
+async def test_a_retry_that_is_due_soon_is_announced(engine: Engine, clock: FrozenClock) -> None:
+    """Whoever promotes may be asleep for a second: a report says when to look again, and so does the watchdog."""
+    later: list[timedelta] = []
+    engine.wakeups.on_later(later.append)
+    retry = RetryPolicy(kind="fixed", base=0.25, jitter=0)
+    await submit_one(engine, retry=retry, max_attempts=3)
+
+    await engine.jobs.report([a_report(await claim_one(engine), Outcome.FAIL)])
+    assert later == [timedelta(milliseconds=250)]
+
+    await clock.advance(timedelta(seconds=1))
+    await engine.duties.promote()
+    await claim_one(engine)
+    await clock.advance(timedelta(minutes=1))
+    await engine.duties.reap()
+    assert later == [timedelta(milliseconds=250)] * 2

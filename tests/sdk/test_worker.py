@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -682,3 +683,15 @@ async def _is_set(event: threading.Event) -> bool:
 
 async def _reached(worker: Worker, number: int) -> bool:
     return worker.done >= number
+
+
+async def test_without_notifications_work_is_found_by_polling(settings: Settings) -> None:
+    app = Pulse(settings=replace(settings, notify=False))
+
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    async with working(app):
+        for number in range(5):
+            assert await (await work.aenqueue(number)).aresult(2) == number

@@ -117,6 +117,8 @@ class Duties:
             for bucket in await store.expired_buckets(conn, buckets=self._buckets):
                 moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH)
                 self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
+                if waits := [job.wait for job in moved if job.wait is not None]:
+                    self._wakeups.wake_later(min(waits))
                 reaped += len(moved)
             return reaped
 

@@ -230,9 +230,14 @@ class Jobs:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
-        answers = await self._answer("reports", reports, _report)
-        if delays := [report.delay for report in reports if report.delay is not None]:
-            self._wakeups.wake_later(min(delays))
+        waits: list[timedelta] = []
+
+        async def report(conn: Connection, bucket: int, items: Sequence[Report]) -> list[ClaimKey]:
+            return await _report(conn, bucket, items, waits)
+
+        answers = await self._answer("reports", reports, report)
+        if waits:
+            self._wakeups.wake_later(min(waits))
         return answers
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
@@ -411,12 +416,15 @@ async def _submit(
     return answers
 
 
-async def _report(conn: Connection, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
+async def _report(conn: Connection, bucket: int, reports: Sequence[Report], waits: list[timedelta]) -> list[ClaimKey]:
+    """Those that were moved; how long those to be tried again wait is added to `waits`."""
     completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
     moved = await store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
     if len(completed) < len(reports):
         others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
-        moved += await store.fail_jobs(conn, bucket=bucket, reports=others)
+        failed, wait = await store.fail_jobs(conn, bucket=bucket, reports=others)
+        moved += failed
+        waits += wait
     return moved
 
 

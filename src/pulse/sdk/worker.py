@@ -182,15 +182,21 @@ class Worker:
             await asyncio.sleep(0)  # let them begin before the next question; with a backlog, the question goes first
 
     async def _wait(self, seconds: float) -> bool:
-        """Until something changed (true) or the time is up."""
+        """Until something changed (true) or the time is up. A timer may ring a little early, so it says so itself."""
         self._something_changed.clear()
         if self._is_told_to_stop.is_set():
             return True
-        timer = self._loop.call_later(seconds, self._something_changed.set)
+        is_time_up = False
+
+        def ring() -> None:
+            nonlocal is_time_up
+            is_time_up = True
+            self._something_changed.set()
+
+        timer = self._loop.call_later(seconds, ring)
         await self._something_changed.wait()
-        is_early = self._loop.time() < timer.when()
         timer.cancel()
-        return is_early
+        return not is_time_up
 
     # --- running
 

@@ -50,10 +50,11 @@ class Woken(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A job that a duty moved, and where to."""
+    """A job that a duty moved, where to, and how long it waits there."""
 
     id: UUID
     status: JobStatus
+    wait: timedelta | None
 
 
 class DutyPeek(NamedTuple):
@@ -174,7 +175,10 @@ async def complete_jobs(conn: Connection, *, bucket: int, reports: Sequence[Repo
     return list(zip(moved["ids"] or (), moved["lease_ids"] or (), strict=True))
 
 
-async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report]) -> list[ClaimKey]:
+async def fail_jobs(
+    conn: Connection, *, bucket: int, reports: Sequence[Report]
+) -> tuple[list[ClaimKey], list[timedelta]]:
+    """Those that were moved, and how long those of them that will be tried again wait."""
     rows = await conn.rows(
         "fail_jobs",
         bucket=bucket,
@@ -185,7 +189,7 @@ async def fail_jobs(conn: Connection, *, bucket: int, reports: Sequence[Report])
         tracebacks=[report.clean_traceback for report in reports],
         delays=[report.delay for report in reports],
     )
-    return _claim_keys(rows)
+    return _claim_keys(rows), [row["wait"] for row in rows if row["wait"] is not None]
 
 
 async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]) -> tuple[list[ClaimKey], list[Woken]]:
@@ -209,7 +213,7 @@ async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[i
 
 async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[Moved]:
     rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit)
-    return [Moved(row["id"], JobStatus(row["status"])) for row in rows]
+    return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
 
 
 async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[Woken]]:

@@ -263,7 +263,7 @@ moved as (
         end
     from held
     where jobs.bucket = held.bucket and jobs.ctid = held.place
-    returning jobs.id, topic, jobs.status, lease_id, attempt, locked_by, claimed_at,
+    returning jobs.id, topic, jobs.status, lease_id, attempt, locked_by, claimed_at, jobs.run_at,
         held.outcome, held.error, held.traceback
 ),
 logged as (
@@ -277,7 +277,7 @@ tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
     select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
 )
-select id, lease_id from moved;
+select id, lease_id, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
 -- name: reap_jobs(bucket, limit)
 -- The failure report a worker did not live to make. It takes the claim away, so it raises the fence.
@@ -305,7 +305,8 @@ moved as (
         end
     from expired
     where jobs.bucket = expired.bucket and jobs.ctid = expired.place
-    returning jobs.id, topic, jobs.status, attempt, locked_by, claimed_at, last_error, expired.lease_id as claim
+    returning jobs.id, topic, jobs.status, attempt, locked_by, claimed_at, last_error, expired.lease_id as claim,
+        jobs.run_at
 ),
 logged as (
     insert into pulse.attempts (bucket, job_id, lease_id, attempt, worker, started_at, ended_at, error)
@@ -316,7 +317,7 @@ tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
     select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
 )
-select id, topic, status from moved;
+select id, status, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
 -- name: expired_buckets(buckets)
 -- Where the watchdog has anything to do.

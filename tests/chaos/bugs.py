@@ -1,0 +1,216 @@
+"""Would a run notice? Bugs that are planted in its workers, so that each check is seen to fail.
+
+A bug is named in the environment and planted when a worker imports the app. Nothing of the source is touched; where
+the source has changed so that a bug no longer fits, its worker says so and does not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pulse.engine.duties import Duties
+from pulse.links.direct import DirectLink
+from pulse.model.jobs import Answer, Lease
+from pulse.sdk.heartbeats import Heartbeats
+from pulse.sdk.process_handle import Process
+from pulse.sdk.process_pool import ProcessPool
+from pulse.sdk.runs import Run
+from pulse.sdk.worker import Worker
+from pulse.store import pool
+from pulse.store.pool import Connection
+from pulse.store.statements import load_statements
+
+BUG = "PULSE_CHAOS_BUG"
+
+Plant = Callable[[], None]
+BUGS: dict[str, Plant] = {}
+
+
+def plant_from_environment() -> None:
+    if name := os.environ.get(BUG):
+        BUGS[name]()
+
+
+def bug(plant: Plant) -> Plant:
+    BUGS[plant.__name__.replace("_", " ")] = plant
+    return plant
+
+
+# --- the watchdog
+
+
+@bug
+def no_watchdog() -> None:
+    async def reap(_: Duties) -> int:
+        return 0
+
+    _replace(Duties, "reap", reap)
+
+
+@bug
+def slow_watchdog() -> None:
+    reap = Duties.reap
+
+    async def reap_late(self: Duties) -> int:
+        await asyncio.sleep(5)
+        return await reap(self)
+
+    _replace(Duties, "reap", reap_late)
+
+
+@bug
+def hasty_watchdog() -> None:
+    """It takes away whatever runs, expired or not."""
+    _edit("expired_buckets", "lease_until < ", "claimed_at < ")
+    _edit("reap_jobs", "jobs.lease_until < ", "jobs.claimed_at < ")
+
+
+@bug
+def two_step_watchdog() -> None:
+    """It reads ids first and moves them later, whatever has become of them."""
+    seen: list[str] = []
+
+    async def reap(self: Duties) -> int:
+        async def work(conn: Connection) -> None:
+            if seen:
+                ids = ", ".join(f"'{job_id}'" for job_id in seen)
+                await conn.execute(
+                    "update pulse.jobs set status = 'RETRYING', run_at = now(), lease_until = null, "
+                    f"finished_at = null, last_error = 'worker lease expired' where id in ({ids})"
+                )
+            seen[:] = [str(row["id"]) for row in await conn.fetch("select id from pulse.jobs where status = 'RUNNING'")]
+
+        await self._database.run(work)
+        return 0
+
+    _replace(Duties, "reap", reap)
+
+
+@bug
+def endless_budget() -> None:
+    _edit("reap_jobs", "after_failure(jobs.attempt - jobs.refunded,", "after_failure(0,")
+
+
+# --- leases
+
+
+@bug
+def no_heartbeat() -> None:
+    async def renew(*_: object) -> None: ...
+
+    _replace(Heartbeats, "_renew", renew)
+    _replace(Heartbeats, "_fence_ourselves", lambda _: None)
+
+
+@bug
+def no_fence() -> None:
+    """Whoever reports last is right."""
+    for statement in ("complete_jobs", "complete_free_jobs"):
+        _edit(statement, "lease_until is not null and jobs.lease_id = report.lease_id", "true")
+
+
+@bug
+def fence_by_status() -> None:
+    """Whoever reports while the job runs is right, even if it runs elsewhere."""
+    for statement in ("complete_jobs", "complete_free_jobs"):
+        _edit(statement, "and jobs.lease_id = report.lease_id", "")
+
+
+@bug
+def deaf_zombie() -> None:
+    """A lost lease is seen, and the handler is not told."""
+    _replace(Run, "end", lambda *_: False)
+
+
+# --- ends
+
+
+@bug
+def no_drain() -> None:
+    """Told to stop, it leaves."""
+
+    async def nothing(*_: object) -> None: ...
+
+    _replace(Worker, "_drain", nothing)
+    _replace(Worker, "_close", nothing)
+
+
+@bug
+def slow_drain() -> None:
+    drain = Worker._drain
+
+    async def drain_late(self: Worker) -> None:
+        await asyncio.sleep(20)
+        await drain(self)
+
+    _replace(Worker, "_drain", drain_late)
+
+
+@bug
+def charged_release() -> None:
+    _edit("release_jobs", "refunded = refunded + 1,", "")
+
+
+@bug
+def no_release() -> None:
+    """What is to be given back is thrown away."""
+
+    async def release(_: DirectLink, leases: Sequence[Lease]) -> list[Answer]:
+        return [Answer.ACCEPTED for _ in leases]
+
+    _replace(DirectLink, "release", release)
+
+
+@bug
+def nameless_crash() -> None:
+    _replace(Process, "_cause", lambda _: "somehow")
+
+
+@bug
+def broken_pool() -> None:
+    """One process dies, and all the others with it, as in concurrent.futures."""
+    bury = ProcessPool._bury
+
+    def bury_all(self: ProcessPool, process: Process) -> None:
+        for other in self._processes:
+            other.kill()
+        bury(self, process)
+
+    _replace(ProcessPool, "_bury", bury_all)
+
+
+# --- the database
+
+
+@bug
+def asynchronous_commit() -> None:
+    """Answered before it is on disk."""
+    options = pool.connect_options
+
+    def hasty_options(settings: Any) -> dict[str, Any]:
+        found = options(settings)
+        found["server_settings"] |= {"synchronous_commit": "off"}
+        return found
+
+    _replace(pool, "connect_options", hasty_options)
+
+
+@bug
+def no_patience() -> None:
+    """A lost connection is nobody's business."""
+    _replace(pool, "LOST", ())
+
+
+def _edit(statement: str, old: str, new: str) -> None:
+    statements = load_statements("pulse")
+    found = statements[statement]
+    assert old in found.sql, f"{statement} no longer says {old!r}: plant this bug anew"
+    statements[statement] = found._replace(sql=found.sql.replace(old, new))
+
+
+def _replace(owner: Any, name: str, new: object) -> None:
+    assert hasattr(owner, name), f"{owner} no longer has {name}: plant this bug anew"
+    setattr(owner, name, new)
