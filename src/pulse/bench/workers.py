@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -59,6 +60,7 @@ async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Pr
 
 async def live(topics: list[str]) -> None:
     """One worker process: say when it is ready, work until told to stop."""
+    logging.getLogger("pulse").setLevel(logging.ERROR)  # jobs that fail on purpose are not worth a line each
     worker = Worker(app, topics=topics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     working = asyncio.create_task(worker.run())
