@@ -78,6 +78,10 @@ async def block_while_claiming(stage: Stage, *, times: int) -> None:
     stage.figure("seconds each", 2 * LEASE)
     stage.figure("jobs", len(submitted))
     stage.figure("claims given back, uncharged", sum(job["refunded"] for job in story.jobs.values()))
+    stage.figure(
+        "claims taken from a worker that lives", sum(failure.error == checks.EXPIRED for failure in story.failures)
+    )
+    stage.figure("handlers begun after their job was completed", len(checks.begun_too_late(story)))
     checks.hold(
         checks.always(story, dict.fromkeys(submitted, "COMPLETED")),
         checks.reaped_alive(story, stage.fleet.absences),

@@ -18,6 +18,7 @@ import pytest
 
 from pulse import Context, Discard, Job, JobStatus, Pulse, Retry, RetryIn, Snooze
 from pulse.engine.engine import Engine
+from pulse.links.direct import DirectLink
 from pulse.model.errors import InvalidOption, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
 from pulse.sdk.heartbeats import LAG_LIMIT
@@ -695,3 +696,36 @@ async def test_without_notifications_work_is_found_by_polling(settings: Settings
     async with working(app):
         for number in range(5):
             assert await (await work.aenqueue(number)).aresult(2) == number
+
+
+async def test_what_was_claimed_too_long_ago_is_not_begun(app: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop stood still while the answer was on its way: by now others may run these jobs."""
+    began: list[int] = []
+
+    @app.task
+    async def work() -> None:
+        began.append(1)
+
+    handle = await work.aenqueue()
+    worker = Worker(
+        app, settings=replace(app.settings, lease=timedelta(seconds=1), heartbeat=timedelta(milliseconds=300))
+    )
+    claim = DirectLink.claim
+
+    async def slowly(link: DirectLink, topic: str, *, worker: str, slots: int) -> Any:
+        claims = await claim(link, topic, worker=worker, slots=slots)
+        if claims:
+            monkeypatch.setattr(DirectLink, "claim", claim)
+            await asyncio.sleep(1.1)
+        return claims
+
+    monkeypatch.setattr(DirectLink, "claim", slowly)
+    life = asyncio.create_task(worker.run())
+    await handle.aresult(10)
+    job = await handle.ajob()
+    worker.stop()
+    await life
+    app.close()
+
+    assert began == [1]
+    assert job.attempt == 2, "the first claim was given back, or taken away, before anything began"

@@ -176,6 +176,10 @@ class Worker:
         if claims:
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
         held_until = asked_at + self.settings.lease.total_seconds()
+        if time.monotonic() > held_until:  # we stood still meanwhile: others may have them by now
+            for claim in claims:
+                self._reporter.release(Lease(claim.id, claim.lease_id))
+            return
         for claim in claims:
             self._take(claim, held_until)
         if claims and len(claims) < slots:
