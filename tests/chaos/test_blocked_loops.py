@@ -22,7 +22,7 @@ async def test_a_blocked_loop_keeps_its_leases(stage: Stage) -> None:
     await block_loops(stage)
 
 
-@pytest.mark.xfail(reason="known: docs/operations/faults.md, what is not so yet")
+@pytest.mark.xfail(reason="known: such claims are charged unbegun; docs/operations/faults.md")
 async def test_a_loop_is_blocked_while_jobs_are_on_their_way(stage: Stage) -> None:
     await block_while_claiming(stage, times=scaled(10))
 

@@ -43,7 +43,6 @@ async def test_workers_stand_still_and_go_on(stage: Stage) -> None:
     await stop_and_wake(stage, stops=scaled(100))
 
 
-@pytest.mark.xfail(reason="known: docs/operations/faults.md, what is not so yet")
 async def test_workers_stand_still_at_any_moment(stage: Stage) -> None:
     await stop_at_any_moment(stage, stops=scaled(60))
 
