@@ -77,6 +77,7 @@ class Worker:
         self._running: dict[Any, Run] = {}
         self._maybe_ready: dict[str, None] = {}
         self._thread_ends: deque[tuple[Run, Report]] = deque()
+        self._is_collecting = False
         self._threads: ThreadPoolExecutor | None = None
         self._processes: ProcessPool | None = None
         self._errands: set[asyncio.Task[None]] = set()
@@ -292,11 +293,13 @@ class Worker:
         finally:
             current.reset(token)
         self._thread_ends.append((run, report))
-        if len(self._thread_ends) == 1:  # otherwise the loop has been called already, and will find this one too
+        if not self._is_collecting:  # cleared before the loop looks, so whoever finds it set is seen
+            self._is_collecting = True
             with suppress(RuntimeError):  # the loop is closed: the worker has ended without us
                 self._loop.call_soon_threadsafe(self._collect_threads)
 
     def _collect_threads(self) -> None:
+        self._is_collecting = False
         while self._thread_ends:
             run, report = self._thread_ends.popleft()
             run.report = report if run.cut in (None, Cut.TIMEOUT, Cut.STOPPING) else None
