@@ -52,7 +52,9 @@ async def test_an_idle_worker_costs_next_to_nothing(worker_id: str) -> None:
             while await conn.fetchval(f"select count(*) {MINE}") < 2:
                 await asyncio.sleep(0.1)
             await asyncio.sleep(3)  # until it has settled; there is no event for nothing happening
-            rate = min([await commits_a_second(conn) for _ in range(3)])  # it comes by even so, once
+            rate = await commits_a_second(conn)
+            if rate > 4:  # autovacuum comes by even so, once
+                rate = await commits_a_second(conn)
             connections = await conn.fetchval(f"select count(*) {MINE}")
         memory = resident_megabytes(process.pid)
     finally:
@@ -74,10 +76,10 @@ def test_importing_pulse_does_not_load_the_driver() -> None:
 
 
 async def commits_a_second(conn: asyncpg.Connection) -> float:
-    """A rate needs a while, and backends tell their numbers once a second."""
+    """A rate needs a while: backends tell their numbers once a second, so a short one would count a second too many."""
     before = await conn.fetchval(COMMITS)
-    await asyncio.sleep(6)
-    return float(await conn.fetchval(COMMITS) - before) / 6
+    await asyncio.sleep(20)
+    return float(await conn.fetchval(COMMITS) - before) / 20
 
 
 def resident_megabytes(pid: int) -> float:
