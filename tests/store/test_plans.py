@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -122,18 +123,25 @@ NAMES = list(calls(Settings()))
 
 
 @pytest.fixture
-async def raw(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+async def raw(crowded: Settings) -> AsyncIterator[Any]:
     """A connection with the engine's own plan settings."""
-    conn = await asyncpg.connect(**connect_options(request.getfixturevalue("crowded")))
+    conn = await asyncpg.connect(**connect_options(crowded))
     yield conn
     conn.terminate()
 
 
-async def explain(conn: Any, name: str, values: list[object], options: str = "") -> Any:
-    sql = load_statements("pulse")[name].sql
-    async with conn.transaction():
-        text = await conn.fetchval(f"explain (format json{options}) {sql}", *values)
-        await conn.execute("select 1")
+async def explain(conn: Any, name: str, values: list[object]) -> Any:
+    """The generic plan, which is what a prepared statement keeps; a bare EXPLAIN would look at the values."""
+    sql = load_statements("pulse")[name].sql.rstrip().rstrip(";")
+    kinds = (await conn.prepare(sql)).get_parameters()
+    literals = [
+        await conn.fetchval(f"select quote_nullable($1::{kind.name}::text)", value)
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+    arguments = f"({', '.join(literals)})" if literals else ""
+    await conn.execute(f"prepare hot as {sql}")
+    text = await conn.fetchval(f"explain (format json) execute hot {arguments}")
+    await conn.execute("deallocate hot")
     return json.loads(text)[0]["Plan"]
 
 
@@ -167,6 +175,36 @@ async def test_the_plan_with_a_crowded_table_and_no_statistics(raw: Any, crowded
 async def test_the_plan_with_an_empty_table(empty: Settings, name: str) -> None:
     conn = await asyncpg.connect(**connect_options(empty))
     values, index = calls(empty)[name]
+
+    assert_plan(name, await explain(conn, name, values), index)
+
+    conn.terminate()
+
+
+@pytest.fixture(scope="module")
+def tiny(worker_id: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """A few rows, and statistics that say so: walking the whole table has never looked cheaper."""
+    settings = make_settings(f"tiny_{worker_id}")
+
+    async def prepare() -> None:
+        conn = await asyncpg.connect(settings.database_url)
+        await fill(conn, settings, "mail", "PENDING", request.param)
+        await conn.execute("vacuum analyze pulse.jobs")
+        await conn.close()
+
+    asyncio.run(prepare())
+    yield settings
+
+
+# One that is not locked beforehand is looked up by its key, and that costs what a walk through a single row costs.
+BY_PLACE = [name for name in NAMES if name != "complete_jobs"]
+
+
+@pytest.mark.parametrize(("tiny", "name"), [*product([0, 1], BY_PLACE), *product([4], NAMES)], indirect=["tiny"])
+async def test_the_plan_with_a_tiny_table_and_statistics(tiny: Settings, name: str) -> None:
+    """The plan is kept for as long as the statistics are, and the table may fill before they are renewed."""
+    conn = await asyncpg.connect(**connect_options(tiny))
+    values, index = calls(tiny)[name]
 
     assert_plan(name, await explain(conn, name, values), index)
 

@@ -2,10 +2,13 @@
 -- that someone else holds: SKIP LOCKED (complete_jobs says why it differs), so that a handler's own transaction
 -- stalls nobody and no two of them can deadlock. Each names one bucket and appends what it moved to the tallies.
 --
--- Three habits keep their plans right even if they were planned on an empty table (docs/decisions/0011):
+-- Four habits keep their plans right even if they were planned on an empty table (docs/decisions/0011):
 -- rows are looked up one by one in a LATERAL subquery, which cannot be turned into a scan of everything; once found they
 -- are reached by their place (ctid), which does not change while they are locked; and where a worker shows its fence,
--- "running" is said as `lease_until is not null`, which a CHECK makes the same, so that no smaller index tempts.
+-- "running" is said as `lease_until is not null`, which a CHECK makes the same, so that no smaller index tempts;
+-- and what drives an update ends in a limit that does not limit: of a limit it does not know the planner takes a
+-- tenth, so it expects one row, and on a table that was analyzed when it was empty one step to a row's place still
+-- looks cheaper than a walk through everything.
 
 -- name: submit_jobs(buckets, ids, topics, tasks, payloads, priorities, delays, run_ats, max_attempts, retries, timeouts, deadlines, unique_keys, unique_windows, result_ttls, tags, traces, channel, message)
 -- Insert those that are new, and say how many; which, only if not all. A key that another transaction is just
@@ -64,6 +67,7 @@ with passed as materialized (
             and jobs.key_held_until <= pulse.now() and lease_until is null
         for no key update skip locked
     ) as job
+    limit cardinality(:keys::text[])
 )
 update pulse.jobs set key_held_until = null
 from passed
@@ -102,7 +106,7 @@ seated as (
     select bucket, place, seat
     from (select bucket, array_agg(place) as places from first group by bucket) as row
     cross join lateral unnest(row.places) with ordinality as dealt (place, seat)
-    offset 0
+    limit :limit
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
@@ -140,6 +144,7 @@ with held as materialized (
         where bucket = :bucket and jobs.id = beat.id and lease_until is not null and jobs.lease_id = beat.lease_id
         for no key update skip locked
     ) as job
+    limit cardinality(:ids::uuid[])
 )
 update pulse.jobs
 set lease_until = pulse.now() + :lease::interval
@@ -156,6 +161,7 @@ with held as materialized (
         where bucket = :bucket and jobs.id = told.id and lease_until is not null and jobs.lease_id = told.lease_id
         for no key update skip locked
     ) as job
+    limit cardinality(:ids::uuid[])
 )
 update pulse.jobs
 set progress = held.progress
@@ -167,7 +173,7 @@ returning jobs.id, jobs.lease_id;
 -- The one statement that waits for locked rows, and for no more than a twentieth of a second: a claim with an older
 -- snapshot may hold a row for as long as it runs, and a lock taken beforehand would cost every job (a fifth of this
 -- statement). Where a handler's own transaction holds one, it fails and complete_free_jobs is used instead. What it
--- waits for never waits itself, so it cannot deadlock. OFFSET 0 hides that the bucket is one, which would tempt the
+-- waits for never waits itself, so it cannot deadlock. The limit hides that the bucket is one, which would tempt the
 -- planner to walk the whole bucket; so each row is looked up by its whole key.
 with patience as materialized (
     select set_config('lock_timeout', '50', true)
@@ -183,7 +189,7 @@ completed as (
     from patience, (
         select :bucket::smallint as bucket, *
         from unnest(:ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) as report (id, lease_id, result)
-        offset 0
+        limit cardinality(:ids::uuid[])
     ) as report
     where jobs.bucket = report.bucket and jobs.id = report.id
         and lease_until is not null and jobs.lease_id = report.lease_id
@@ -209,6 +215,7 @@ with held as materialized (
         where bucket = :bucket and jobs.id = report.id and lease_until is not null and jobs.lease_id = report.lease_id
         for no key update skip locked
     ) as job
+    limit cardinality(:ids::uuid[])
 ),
 completed as (
     update pulse.jobs
@@ -249,6 +256,7 @@ with held as materialized (
     cross join lateral (
         select pulse.now() + coalesce(report.delay, pulse.backoff(job.retry, job.charged, report.id::text)) as run_at
     ) as next
+    limit cardinality(:ids::uuid[])
 ),
 moved as (
     update pulse.jobs
@@ -339,6 +347,7 @@ with held as materialized (
         where bucket = :bucket and jobs.id = given.id and lease_until is not null and jobs.lease_id = given.lease_id
         for no key update skip locked
     ) as job
+    limit cardinality(:ids::uuid[])
 ),
 released as (
     update pulse.jobs
@@ -440,6 +449,7 @@ with open as materialized (
         where bucket = :bucket and jobs.id = wanted.id and finished_at is null
         for no key update skip locked
     ) as job
+    limit cardinality(:ids::uuid[])
 ),
 canceled as (
     update pulse.jobs
@@ -473,6 +483,7 @@ with passed as materialized (
             and jobs.key_held_until <= pulse.now() and lease_until is null
         for no key update skip locked
     ) as holder
+    limit cardinality(:ids::uuid[])
 )
 update pulse.jobs set key_held_until = null
 from passed
@@ -504,9 +515,10 @@ dead as (
     ) as holder on true
     where status = 'DEAD_LETTERED' and holder.id is null
 ),
-chosen as (
+chosen as materialized (
     select distinct on (topic, coalesce(unique_key, id::text)) bucket, place from dead
     order by topic, coalesce(unique_key, id::text), id
+    limit cardinality(:ids::uuid[])
 ),
 replayed as (
     update pulse.jobs
