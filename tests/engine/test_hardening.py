@@ -236,5 +236,6 @@ def test_no_statement_waits_without_an_end() -> None:
     """A wait is either passed over or has a limit of its own."""
     for name, statement in load_statements("pulse").items():
         touches = "update" in statement.sql or "insert into" in statement.sql
-        if touches and '"pulse".jobs' in statement.sql:
+        is_alone = name == "submit_job"  # its id was minted for it, and it has no other key
+        if touches and not is_alone and '"pulse".jobs' in statement.sql:
             assert "skip locked" in statement.sql or "lock_timeout" in statement.sql, name

@@ -147,7 +147,10 @@ def test_a_list_is_given_what_its_statement_declares(name: str) -> None:
 # --- one bucket each
 
 # A row that is inserted carries its bucket; everything else must be told where to look.
-NAMES_NO_BUCKET = {"submit_jobs": "only inserts, into the bucket of each job's topic"}
+NAMES_NO_BUCKET = {
+    "submit_jobs": "only inserts, into the bucket of each job's topic",
+    "submit_job": "only inserts, into its bucket",
+}
 _TABLE = re.compile(r"\b(?:from|join|update|using|into)\s+(?:only\s+)?\"?pulse\"?\.jobs\b")
 _EQUALITY = re.compile(r"\bbucket = (?:\$\d+|\w+\.bucket|v_bucket)")
 

@@ -1,4 +1,5 @@
-"""The tutorial, word for word: from an empty folder to a finished job, a failed one and its replay."""
+"""The README's first job and the tutorial, word for word: from an empty folder to a finished job, a failed one and its
+replay."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ import pytest
 
 from pulse.store import embedded
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial" / "first-job.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text().partition("## The first job")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs" / "tutorial" / "first-job.md").read_text()
 FIRST, _, REST = PAGE.partition("## When it fails")
 PATIENCE = 60.0  # seconds, on a machine that has much else to do
 
@@ -54,9 +57,10 @@ def until(condition: Callable[[], object], log: Path) -> None:
 
 
 @pytest.fixture
-def dev(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def dev(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
     """`pulse dev` in the first terminal, on the file the page says to save."""
-    [tasks], [_, command, _] = files(FIRST), commands(FIRST)
+    text = getattr(request, "param", FIRST)
+    [tasks], [_, command, _] = files(text), commands(text)
     (tmp_path / "tasks.py").write_text(tasks)
     with (tmp_path / "dev.log").open("wb") as log:
         process = subprocess.Popen(
@@ -75,12 +79,23 @@ def log_of(folder: Path) -> Path:
     return folder / "dev.log"
 
 
-def test_it_takes_three_commands_and_eight_lines() -> None:
-    [tasks] = files(FIRST)
+@pytest.mark.parametrize("text", [README, FIRST], ids=["README", "tutorial"])
+def test_it_takes_three_commands_and_eight_lines(text: str) -> None:
+    [tasks] = files(text)
 
-    assert len(tasks.splitlines()) <= 8
-    assert [command.split()[0] for command in commands(FIRST)] == ["pip", "pulse", "python"]
-    assert commands(FIRST)[0] == "pip install 'pulse-queue[embedded]'"
+    assert len([line for line in tasks.splitlines() if line and not line.startswith("#")]) <= 8
+    assert [command.split()[0] for command in commands(text)] == ["pip", "pulse", "python"]
+    assert commands(text)[0] == "pip install 'pulse-queue[embedded]'"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dev", [README], indirect=True, ids=["README"])
+@pytest.mark.usefixtures("dev")
+def test_the_readme_is_true(tmp_path: Path) -> None:
+    [greet] = commands(README)[2:]
+
+    assert said_by(greet, tmp_path) == "Hello, Ada!\n"
+    assert "prints `Hello, Ada!`" in README
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
+from pulse.links.own_loop import OwnLoops
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
@@ -33,15 +35,19 @@ class Portal(Generic[L]):
         self._opener = opener
         self._lock = threading.Lock()
         self._thread: _LinkThread[L] | None = None
+        self._own_loops = OwnLoops(opener)
         _portals.add(self)
 
     def call(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
         return self._thread_of_this_process().submit(work).result()
 
     async def acall(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
+        if (link := self._own_loops.link()) is not None:
+            return await work(link)
         return await asyncio.wrap_future(self._thread_of_this_process().submit(work))
 
     def close(self) -> None:
+        self._own_loops.close()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -56,7 +62,8 @@ class Portal(Generic[L]):
 
     def start_anew(self) -> None:
         """In a forked child: there is no thread here."""
-        _forked_away.append(self._thread)
+        _forked_away.extend([self._thread, self._own_loops])
+        self._own_loops = OwnLoops(self._opener)
         self._lock = threading.Lock()
         self._thread = None
 

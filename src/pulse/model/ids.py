@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import threading
 import time
 from functools import lru_cache
@@ -49,11 +50,9 @@ class Mint:
 
     def ids(self, buckets: list[int]) -> list[UUID]:
         """One id for each of the given buckets, in order."""
-        noise = os.urandom(8 * len(buckets))
+        noise = struct.unpack(f"{len(buckets)}Q", os.urandom(8 * len(buckets)))
         with self._lock:
             first = max(time.time_ns(), self._last + self._STEP)
             self._last = first + self._STEP * len(buckets)
-        return [
-            make_id(first + self._STEP * n, bucket, int.from_bytes(noise[8 * n : 8 * n + 8]))
-            for n, bucket in enumerate(buckets)
-        ]
+        times = range(first, self._last, self._STEP)
+        return list(map(make_id, times, buckets, noise))

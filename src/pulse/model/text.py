@@ -70,6 +70,16 @@ def check_json(what: str, text: str) -> str:
     """JSON text that Postgres will take as jsonb: well formed, storable, and at most 1 MiB."""
     if text in LITERALS:  # what most tasks return
         return text
+    check_storable(what, text)
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+    return text
+
+
+def check_storable(what: str, text: str) -> str:
+    """As `check_json`, for text that is surely JSON."""
     if len(text) > PAYLOAD_LIMIT // 4 and len(text.encode(errors="replace")) > PAYLOAD_LIMIT:
         raise InvalidPayload(
             f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere and submit a reference"
@@ -78,10 +88,6 @@ def check_json(what: str, text: str) -> str:
         raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
     if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text):
         raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}") from None
     return text
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import NewJob, RetryPolicy
-from pulse.model.text import check_json
+from pulse.model.text import check_storable
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Options:
             "tags": _tags(self.tags),
         }
 
-        def make(payload: str) -> NewJob:
+        def make(payload: str) -> NewJob:  # which the task has written, so it is JSON
             return NewJob(payload=payload, deadline=_instant(self.deadline), **common)
 
         if self.deadline is not None:
@@ -119,7 +119,7 @@ class Options:
         def make_like(payload: str) -> NewJob:
             """All but the payload is checked already, which is most of what a job costs."""
             job = copy(checked)
-            msgspec.structs.force_setattr(job, "payload", check_json("payload", payload))
+            msgspec.structs.force_setattr(job, "payload", check_storable("payload", payload))
             return job
 
         return make_like

@@ -67,6 +67,8 @@ async def submit_jobs(
     conn: Connection, placed: Sequence[Placed], *, channel: str, message: str | None
 ) -> set[UUID] | None:
     """The ids that are new; none: all of them. One statement, whatever the number of jobs."""
+    if len(placed) == 1 and placed[0].job.unique_key is None and placed[0].job.id is None:
+        return None if await submit_job(conn, placed[0], channel=channel, message=message) else set()
     jobs = [item.job for item in placed]
     [moved] = await conn.rows(
         "submit_jobs",
@@ -91,6 +93,32 @@ async def submit_jobs(
         message=message,
     )
     return None if moved["jobs"] == len(placed) else set(moved["ids"] or ())
+
+
+async def submit_job(conn: Connection, placed: Placed, *, channel: str, message: str | None) -> bool:
+    """Whether it is new: a freshly minted id cannot be there already, but this may be the second try."""
+    bucket, job_id, job = placed
+    rows = await conn.rows(
+        "submit_job",
+        bucket=bucket,
+        id=job_id,
+        topic=job.topic or job.task,
+        task=job.task,
+        payload=job.payload,
+        priority=job.priority,
+        delay=job.delay,
+        run_at=job.run_at,
+        max_attempts=job.max_attempts,
+        retry=_json(job.retry),
+        timeout=job.timeout,
+        deadline=job.deadline,
+        result_ttl=job.result_ttl,
+        tags=_json(job.tags or None),
+        trace=_json(job.trace),
+        channel=channel,
+        message=message,
+    )
+    return bool(rows)
 
 
 async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:

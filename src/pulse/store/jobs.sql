@@ -56,6 +56,30 @@ select
     case when :message::text is not null then pg_notify(:channel, :message) end
 from submitted;
 
+-- name: submit_job(bucket, id, topic, task, payload, priority, delay, run_at, max_attempts, retry, timeout, deadline, result_ttl, tags, trace, channel, message)
+-- One job without a unique key or an id of the caller's, which is what most calls bring: submit_jobs takes a fifth more
+-- time for it. Nobody else can be inserting the same, so there is nothing to wait for. Answers with a row if it is new.
+with submitted as (
+    insert into pulse.jobs (
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
+        result_ttl, tags, trace, submitted_at, run_at, ready_at, status, lease_id
+    )
+    select
+        :bucket, :id, :topic, :task, :payload, :priority, :max_attempts, :retry, :timeout, :deadline,
+        :result_ttl, :tags, :trace, pulse.now(), due.at,
+        case when due.at <= pulse.now() then pulse.now() end,
+        case when due.at <= pulse.now() then 'PENDING' else 'SCHEDULED' end,
+        extract(epoch from pulse.now()) * 1000000
+    from (
+        select coalesce(:run_at::timestamptz, pulse.now() + coalesce(:delay::interval, interval '0')) as at
+    ) as due
+    on conflict do nothing
+    returning bucket, topic, status
+)
+insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
+select bucket, topic, status, 1, pulse.now() from submitted
+returning case when :message::text is not null then pg_notify(:channel, :message) end;
+
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
 with passed as materialized (

@@ -41,7 +41,7 @@ SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
 # looked at, the planner would sort the whole ready set and scan the whole table (15k against 39k jobs a second).
-# jit is off because the cost of a disabled path would set it off.
+# jit and parallel plans are off because the cost of a disabled path would set them off.
 PLAN_SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -50,6 +50,7 @@ PLAN_SETTINGS = {
     "enable_mergejoin": "off",
     "random_page_cost": "0.01",  # going to a row's place must look cheaper than any index
     "plan_cache_mode": "force_generic_plan",
+    "max_parallel_workers_per_gather": "0",
     "jit": "off",
 }
 _SET_LOCAL = "; ".join(f"set local {name} = {value}" for name, value in PLAN_SETTINGS.items())
