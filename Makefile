@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system test-buckets chaos check format bench clean
+.PHONY: help setup demo test test-fast test-system test-buckets chaos check format proto bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "Pulse needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,embedded,fast]'
+		--constraint constraints.txt --editable '.[dev,embedded,fast,grpc]'
 	@touch $@
 
 demo: $(READY) ## Start a Postgres, submit a few thousand jobs, watch them drain
@@ -41,15 +41,19 @@ test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
 chaos: $(READY) ## Kill, stop and cut off workers by the hundred, and count what is lost (about fifteen minutes)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
 
-check: $(READY) ## Format, lint, types, imports
+check: $(READY) ## Format, lint, types, imports, generated code
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.proto --check
 
 format: $(READY) ## Put the code into the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+proto: $(READY) ## Generate src/pulse/wire/v1 from proto/
+	@$(BIN)/python -m tools.proto
 
 bench: $(READY) ## Measure the engine against bare SQL, side by side
 	@$(BIN)/python -m benchmarks

@@ -1,0 +1,705 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATUS_UNSPECIFIED: _ClassVar[JobStatus]
+    SCHEDULED: _ClassVar[JobStatus]
+    PENDING: _ClassVar[JobStatus]
+    RUNNING: _ClassVar[JobStatus]
+    RETRYING: _ClassVar[JobStatus]
+    COMPLETED: _ClassVar[JobStatus]
+    DEAD_LETTERED: _ClassVar[JobStatus]
+    CANCELED: _ClassVar[JobStatus]
+
+class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ANSWER_UNSPECIFIED: _ClassVar[Answer]
+    ACCEPTED: _ClassVar[Answer]
+    ALREADY: _ClassVar[Answer]
+    LOST: _ClassVar[Answer]
+    JOB_CANCELED: _ClassVar[Answer]
+    BUSY: _ClassVar[Answer]
+
+class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTCOME_UNSPECIFIED: _ClassVar[Outcome]
+    COMPLETE: _ClassVar[Outcome]
+    FAIL: _ClassVar[Outcome]
+    SNOOZE: _ClassVar[Outcome]
+    DISCARD: _ClassVar[Outcome]
+JOB_STATUS_UNSPECIFIED: JobStatus
+SCHEDULED: JobStatus
+PENDING: JobStatus
+RUNNING: JobStatus
+RETRYING: JobStatus
+COMPLETED: JobStatus
+DEAD_LETTERED: JobStatus
+CANCELED: JobStatus
+ANSWER_UNSPECIFIED: Answer
+ACCEPTED: Answer
+ALREADY: Answer
+LOST: Answer
+JOB_CANCELED: Answer
+BUSY: Answer
+OUTCOME_UNSPECIFIED: Outcome
+COMPLETE: Outcome
+FAIL: Outcome
+SNOOZE: Outcome
+DISCARD: Outcome
+
+class NewJob(_message.Message):
+    __slots__ = ("task", "payload", "topic", "id", "priority", "delay", "run_at", "max_attempts", "retry", "timeout", "deadline", "unique_key", "unique_window", "result_ttl", "tags", "trace")
+    class TraceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    RESULT_TTL_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    payload: str
+    topic: str
+    id: str
+    priority: int
+    delay: _duration_pb2.Duration
+    run_at: _timestamp_pb2.Timestamp
+    max_attempts: int
+    retry: str
+    timeout: _duration_pb2.Duration
+    deadline: _timestamp_pb2.Timestamp
+    unique_key: str
+    unique_window: _duration_pb2.Duration
+    result_ttl: _duration_pb2.Duration
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    trace: _containers.ScalarMap[str, str]
+    def __init__(self, task: _Optional[str] = ..., payload: _Optional[str] = ..., topic: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., retry: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unique_key: _Optional[str] = ..., unique_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., trace: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SubmitJobsRequest(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+
+class SubmitJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Submitted]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Submitted, _Mapping]]] = ...) -> None: ...
+
+class Submitted(_message.Message):
+    __slots__ = ("id", "created")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    created: bool
+    def __init__(self, id: _Optional[str] = ..., created: bool = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WaitJobRequest(_message.Message):
+    __slots__ = ("id", "patience")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    patience: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., patience: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("id", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "status", "topic", "task", "payload", "priority", "attempt", "max_attempts", "refunded", "lease_id", "submitted_at", "ready_at", "run_at", "claimed_at", "lease_until", "finished_at", "locked_by", "last_error", "result", "progress", "retry", "tags", "trace", "timeout", "deadline", "result_ttl", "unique_key", "key_held_until", "holds_key")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    READY_AT_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_BY_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_TTL_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_HELD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_KEY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    status: JobStatus
+    topic: str
+    task: str
+    payload: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    refunded: int
+    lease_id: int
+    submitted_at: _timestamp_pb2.Timestamp
+    ready_at: _timestamp_pb2.Timestamp
+    run_at: _timestamp_pb2.Timestamp
+    claimed_at: _timestamp_pb2.Timestamp
+    lease_until: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    locked_by: str
+    last_error: str
+    result: str
+    progress: str
+    retry: str
+    tags: str
+    trace: str
+    timeout: _duration_pb2.Duration
+    deadline: _timestamp_pb2.Timestamp
+    result_ttl: _duration_pb2.Duration
+    unique_key: str
+    key_held_until: _timestamp_pb2.Timestamp
+    holds_key: bool
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., lease_id: _Optional[int] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ready_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., locked_by: _Optional[str] = ..., last_error: _Optional[str] = ..., result: _Optional[str] = ..., progress: _Optional[str] = ..., retry: _Optional[str] = ..., tags: _Optional[str] = ..., trace: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unique_key: _Optional[str] = ..., key_held_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., holds_key: bool = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("job_id", "lease_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_id: int
+    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("topics", "slots")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+
+class StreamJobsRequest(_message.Message):
+    __slots__ = ("worker", "pools", "resume", "version")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
+    resume: Resume
+    version: str
+    def __init__(self, worker: _Optional[str] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class StreamJobsResponse(_message.Message):
+    __slots__ = ("sequence", "hello", "assignments", "ping", "drain", "canceled", "replaced")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    CANCELED_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    hello: Hello
+    assignments: Assignments
+    ping: Ping
+    drain: Drain
+    canceled: Cancellations
+    replaced: Replaced
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., canceled: _Optional[_Union[Cancellations, _Mapping]] = ..., replaced: _Optional[_Union[Replaced, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("stream", "worker", "server_time")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    SERVER_TIME_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    worker: str
+    server_time: _duration_pb2.Duration
+    def __init__(self, stream: _Optional[str] = ..., worker: _Optional[str] = ..., server_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Assignments(_message.Message):
+    __slots__ = ("jobs", "server_time", "lease", "claimed_at")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_TIME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Assignment]
+    server_time: _duration_pb2.Duration
+    lease: _duration_pb2.Duration
+    claimed_at: _timestamp_pb2.Timestamp
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., server_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("job_id", "lease_id", "topic", "task", "payload", "attempt", "max_attempts", "refunded", "priority", "ready_at_us", "timeout", "deadline", "trace")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    READY_AT_US_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_id: int
+    topic: str
+    task: str
+    payload: str
+    attempt: int
+    max_attempts: int
+    refunded: int
+    priority: int
+    ready_at_us: int
+    timeout: _duration_pb2.Duration
+    deadline: _timestamp_pb2.Timestamp
+    trace: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., priority: _Optional[int] = ..., ready_at_us: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trace: _Optional[str] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Cancellations(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class Replaced(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("stream", "received", "free")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    received: int
+    free: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stream: _Optional[str] = ..., received: _Optional[int] = ..., free: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class UpdateCreditRequest(_message.Message):
+    __slots__ = ("credit",)
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    credit: Credit
+    def __init__(self, credit: _Optional[_Union[Credit, _Mapping]] = ...) -> None: ...
+
+class UpdateCreditResponse(_message.Message):
+    __slots__ = ("server_time", "sent")
+    SERVER_TIME_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    server_time: _duration_pb2.Duration
+    sent: int
+    def __init__(self, server_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sent: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("worker", "leases")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, worker: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedScalarFieldContainer[Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("job_id", "lease_id", "outcome", "result", "error", "traceback", "delay")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_id: int
+    outcome: Outcome
+    result: str
+    error: str
+    traceback: str
+    delay: _duration_pb2.Duration
+    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ReportResultsRequest(_message.Message):
+    __slots__ = ("worker", "reports", "credit")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    reports: _containers.RepeatedCompositeFieldContainer[Report]
+    credit: Credit
+    def __init__(self, worker: _Optional[str] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ...) -> None: ...
+
+class ReportResultsResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedScalarFieldContainer[Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("job_id", "lease_id", "value")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_id: int
+    value: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
+
+class ReportProgressRequest(_message.Message):
+    __slots__ = ("worker", "progress")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    progress: _containers.RepeatedCompositeFieldContainer[Progress]
+    def __init__(self, worker: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
+
+class ReportProgressResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedScalarFieldContainer[Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+
+class ReleaseJobsRequest(_message.Message):
+    __slots__ = ("worker", "leases")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, worker: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class ReleaseJobsResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedScalarFieldContainer[Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+
+class JobFilter(_message.Message):
+    __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    task: str
+    status: JobStatus
+    tag: str
+    error: str
+    submitted_after: _timestamp_pb2.Timestamp
+    submitted_before: _timestamp_pb2.Timestamp
+    def __init__(self, topic: _Optional[str] = ..., task: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., submitted_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("filter", "after", "limit")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    filter: JobFilter
+    after: str
+    limit: int
+    def __init__(self, filter: _Optional[_Union[JobFilter, _Mapping]] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs", "next")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    next: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class ListAttemptsRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListAttemptsResponse(_message.Message):
+    __slots__ = ("attempts",)
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
+    def __init__(self, attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ...) -> None: ...
+
+class Attempt(_message.Message):
+    __slots__ = ("lease_id", "attempt", "worker", "started_at", "ended_at", "error", "traceback")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    lease_id: int
+    attempt: int
+    worker: str
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    error: str
+    traceback: str
+    def __init__(self, lease_id: _Optional[int] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+
+class CancelJobsRequest(_message.Message):
+    __slots__ = ("ids", "reason")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReplayJobsRequest(_message.Message):
+    __slots__ = ("ids", "matching", "limit")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    MATCHING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    matching: JobFilter
+    limit: int
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ActResponse(_message.Message):
+    __slots__ = ("refusals", "done")
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    done: int
+    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., done: _Optional[int] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("id", "code", "message")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    code: str
+    message: str
+    def __init__(self, id: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class PauseTopicRequest(_message.Message):
+    __slots__ = ("topic", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("topic", "reason", "paused_at")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_AT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    reason: str
+    paused_at: _timestamp_pb2.Timestamp
+    def __init__(self, topic: _Optional[str] = ..., reason: _Optional[str] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ResumeTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class ResumeTopicResponse(_message.Message):
+    __slots__ = ("was_paused",)
+    WAS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    was_paused: bool
+    def __init__(self, was_paused: bool = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics", "pauses")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    pauses: _containers.RepeatedCompositeFieldContainer[Pause]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., pauses: _Optional[_Iterable[_Union[Pause, _Mapping]]] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("topic", "counts", "paused")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    counts: _containers.ScalarMap[str, int]
+    paused: bool
+    def __init__(self, topic: _Optional[str] = ..., counts: _Optional[_Mapping[str, int]] = ..., paused: bool = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListWorkersResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("name", "server", "version", "topics", "slots", "busy", "connected_at", "seen_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    server: str
+    version: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    busy: int
+    connected_at: _timestamp_pb2.Timestamp
+    seen_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., server: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., busy: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Token(_message.Message):
+    __slots__ = ("name", "scopes", "created_at", "expires_at", "revoked_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    scopes: _containers.RepeatedScalarFieldContainer[str]
+    created_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    revoked_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateTokenRequest(_message.Message):
+    __slots__ = ("name", "scopes", "lifetime")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    LIFETIME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    scopes: _containers.RepeatedScalarFieldContainer[str]
+    lifetime: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class CreateTokenResponse(_message.Message):
+    __slots__ = ("token", "secret")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    token: Token
+    secret: str
+    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ..., secret: _Optional[str] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTokensResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ...) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerInfo(_message.Message):
+    __slots__ = ("version", "server", "contract", "buckets", "lease", "heartbeat", "silence", "batch_limit", "slots_limit", "message_limit")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    CONTRACT_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    server: str
+    contract: int
+    buckets: int
+    lease: _duration_pb2.Duration
+    heartbeat: _duration_pb2.Duration
+    silence: _duration_pb2.Duration
+    batch_limit: int
+    slots_limit: int
+    message_limit: int
+    def __init__(self, version: _Optional[str] = ..., server: _Optional[str] = ..., contract: _Optional[int] = ..., buckets: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., silence: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., batch_limit: _Optional[int] = ..., slots_limit: _Optional[int] = ..., message_limit: _Optional[int] = ...) -> None: ...
