@@ -19,7 +19,7 @@ from pulse.cli.exit_codes import OK, REFUSED
 from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
 from pulse.cli.worker_banner import introduce
-from pulse.links.direct import open_direct
+from pulse.links.opening import open_link
 from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
@@ -175,7 +175,7 @@ class WorkerProcess:
 
     @asynccontextmanager
     async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:
-        async with open_direct(settings) as self._link:
+        async with open_link(settings) as self._link:
             yield self._link
 
     async def _ask_database(self) -> None:

@@ -46,7 +46,7 @@ from pulse.model.jobs import (
 )
 from pulse.model.text import PAYLOAD_WARNING, check_name, check_text, check_topic
 from pulse.store import jobs as store
-from pulse.store.jobs import ClaimKey, Placed, Woken
+from pulse.store.jobs import ClaimKey, ClaimRow, Placed, Woken
 
 if TYPE_CHECKING:
     from pulse.store.pool import Connection, Database
@@ -249,6 +249,32 @@ class Jobs:
             return moved
 
         return await self._answer("leases", leases, release)
+
+    async def release_unheld(self, worker: str, held: Sequence[Lease]) -> int:
+        """Give back what is leased to a worker that says it holds only this: the rest never reached it."""
+        check_size("leases", held)
+
+        async def work(conn: Connection) -> list[Woken]:
+            found: list[Woken] = []
+            for bucket in range(self.buckets):
+                theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
+                found += (await store.release_unheld(conn, bucket=bucket, worker=worker, held=theirs))[1]
+            return found
+
+        woken = await self._database.run(work)
+        self._wake(woken)
+        return len(woken)
+
+    async def claims_of(self, leases: Sequence[Lease]) -> dict[ClaimKey, ClaimRow]:
+        """Whose these claims are, where they are the newest of their job."""
+
+        async def work(conn: Connection) -> list[ClaimRow]:
+            found: list[ClaimRow] = []
+            for bucket, ids in _ids_by_bucket([lease.id for lease in leases]):
+                found += await store.read_claims(conn, bucket=bucket, ids=ids)
+            return found
+
+        return {(row.id, row.lease_id): row for row in await self._database.run(work)}
 
     # --- operators
 

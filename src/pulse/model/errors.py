@@ -16,7 +16,8 @@
     │   ├── InvalidDatabaseUrl
     │   └── UnknownConnection   not a connection or session that can carry a job
     ├── NotFound
-    │   └── JobNotFound
+    │   ├── JobNotFound
+    │   └── StreamNotFound      a stream that has ended, or is at another server
     ├── Conflict                the row is not in the state this needs
     │   ├── IllegalTransition
     │   ├── LeaseLost
@@ -32,6 +33,8 @@
         ├── DatabaseReadOnly
         ├── UnsupportedDatabase
         ├── SchemaMismatch
+        ├── ServerUnreachable   no pulsed answers
+        ├── StreamSilent        a stream was given up because nothing was heard on it
         └── EmbeddedPostgresFailed
 
 Every door maps the nearest ancestor it knows to its own status, so a new error needs no new line there.
@@ -117,6 +120,10 @@ class InvalidDatabaseUrl(InvalidInput):
     code = "invalid_database_url"
 
 
+class InvalidServerUrl(InvalidInput):
+    code = "invalid_server_url"
+
+
 class UnknownConnection(InvalidInput):
     code = "unknown_connection"
 
@@ -125,6 +132,10 @@ class UnknownConnection(InvalidInput):
         super().__init__(
             f"{kind.__module__}.{kind.__qualname__} is not a connection Pulse understands: give {understood}"
         )
+
+
+class Forbidden(PulseError):
+    code = "forbidden"
 
 
 class NotFound(PulseError):
@@ -137,6 +148,13 @@ class JobNotFound(NotFound):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"no job {job_id}: the id is wrong, or retention has removed it")
         self.job_id = job_id
+
+
+class StreamNotFound(NotFound):
+    code = "stream_not_found"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream[:40]!r} has ended or is at another server: open a new one")
 
 
 class Conflict(PulseError):
@@ -240,6 +258,17 @@ class UnsupportedDatabase(Unavailable):
 
 class SchemaMismatch(Unavailable):
     code = "schema_mismatch"
+
+
+class ServerUnreachable(Unavailable):
+    code = "server_unreachable"
+
+
+class StreamSilent(Unavailable):
+    code = "stream_silent"
+
+    def __init__(self, worker: str, seconds: float) -> None:
+        super().__init__(f"nothing was heard from {worker} for {seconds:.0f} s, so its stream was ended")
 
 
 class EmbeddedPostgresFailed(Unavailable):

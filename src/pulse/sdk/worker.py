@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse.links.direct import open_direct
+from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, PulseError
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
@@ -36,7 +36,7 @@ from pulse.timing.duration import format_duration
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pulse.links.link import Link
+    from pulse.links.link import Link, Places
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
 
@@ -61,7 +61,7 @@ class Worker:
         *,
         topics: Sequence[str] | None = None,
         settings: Settings | None = None,
-        open_link: OpenLink = open_direct,
+        open_link: OpenLink = open_any,
     ) -> None:
         self.app = app
         self.settings = settings or app.settings
@@ -114,7 +114,7 @@ class Worker:
             reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
             link.on_ready(self._hear)
             link.on_dead_letter(self._mourn)
-            link.start()
+            link.start(self)
             self.is_ready = True
             try:
                 await self._claim_until_stopped()
@@ -122,6 +122,18 @@ class Worker:
             finally:
                 self.is_ready = False
                 await self._close(heartbeats, reporting)
+
+    # --- what the link may ask
+
+    def places(self) -> list[Places]:
+        return self._slots.places()
+
+    def held(self) -> list[Lease]:
+        return [Lease(run.claim.id, run.claim.lease_id) for run in self._held.values()]
+
+    def end(self, lease: Lease) -> None:
+        if run := self._held.get((lease.id, lease.lease_id)):
+            self._end(run, Cut.CANCELED)
 
     # --- claiming
 
@@ -168,15 +180,13 @@ class Worker:
     async def _claim(self, topic: str) -> None:
         slots = min(self._slots.for_topic(topic), CLAIM_LIMIT)
         del self._maybe_ready[topic]  # before asking: what comes meanwhile puts it back
-        asked_at = time.monotonic()
         try:
-            claims = await self._link.claim(topic, worker=self.name, slots=slots)
+            claims, held_until = await self._link.claim(topic, worker=self.name, slots=slots)
         except BaseException:
             self._maybe_ready[topic] = None
             raise
         if claims:
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
-        held_until = asked_at + self.settings.lease.total_seconds()
         if time.monotonic() > held_until:  # we stood still meanwhile: others may have them by now
             for claim in claims:
                 self._reporter.release(Lease(claim.id, claim.lease_id))
@@ -389,6 +399,8 @@ class Worker:
     async def _drain(self) -> None:
         """What runs may finish; what has not by then is cancelled and given back, uncharged."""
         self.is_ready = False
+        for claim in await self._link.stop_claiming():
+            self._reporter.release(Lease(claim.id, claim.lease_id))
         if self._running:
             grace = format_duration(self.settings.grace)
             log.info("stopping: what runs (%d) has %s to finish", len(self._running), grace)

@@ -1,0 +1,1 @@
+"""Where calls come in: each door translates and calls the engine, and decides nothing itself."""
