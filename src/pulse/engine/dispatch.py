@@ -14,7 +14,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pulse.engine.jobs import CLAIM_LIMIT, Jobs
-from pulse.engine.seats import Seat
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Claim, Lease
 from pulse.timing.backoff import Backoff
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from pulse.engine.seats import Seat
     from pulse.settings import Settings
 
 log = logging.getLogger("pulse.dispatch")

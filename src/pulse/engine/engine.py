@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
+from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.store import embedded
 from pulse.store.migrate import check
@@ -18,6 +19,7 @@ from pulse.store.wakeups import Wakeups
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from pulse.engine.loops import Loop
     from pulse.settings import Settings
 
 
@@ -29,15 +31,15 @@ class Engine:
         self.wakeups = Wakeups(database)
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
+        self.workers = Workers(database)
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Begin the duties of this process."""
+    def start(self, *more: Loop) -> None:
+        """Begin the duties of this process, and those it has beside every process's."""
         self.wakeups.start()
-        self._loops = [
-            asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in self.duties.loops()
-        ]
+        loops = [*self.duties.loops(), *more]
+        self._loops = [asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in loops]
 
     async def stop(self) -> None:
         """Return when every duty has finished the step it was in."""

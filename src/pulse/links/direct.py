@@ -38,6 +38,8 @@ class DirectLink:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs = engine.jobs
+        self.lease = engine.settings.lease.total_seconds()
+        self.heartbeat = engine.settings.heartbeat.total_seconds()
 
     def start_telling(self) -> None:
         """Tell other processes of what is enqueued here, and nothing else."""
@@ -75,7 +77,7 @@ class DirectLink:
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
         asked_at = time.monotonic()
         claims = await self._jobs.claim(topic, worker=worker, slots=slots)
-        return Batch(claims, asked_at + self._engine.settings.lease.total_seconds())
+        return Batch(claims, asked_at + self.lease)
 
     async def stop_claiming(self) -> Sequence[Claim]:
         return []

@@ -64,6 +64,14 @@ class Batch(NamedTuple):
 class Link(Producing, Protocol):
     """What a worker needs, beside what it enqueues itself."""
 
+    @property
+    def lease(self) -> float:
+        """Seconds for which a job is leased, by whoever leases it."""
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heartbeats."""
+
     def start(self, desk: Desk) -> None:
         """Begin to hear of new work, and to do what every worker shares."""
 

@@ -46,7 +46,8 @@ class RemoteLink:
         self._servers = servers
         self._settings = settings
         self._buckets = info.buckets
-        self._lease = convert.read_clock(info.lease)
+        self.lease = convert.read_clock(info.lease)
+        self.heartbeat = convert.read_clock(info.heartbeat)
         self._mint = Mint()
         self._listener: Callable[[str], None] = lambda _: None
         self._stream: JobStream | None = None

@@ -109,7 +109,7 @@ class Worker:
             self._link = link
             self._loop = asyncio.get_running_loop()
             self._reporter = Reporter(link, self._settled)
-            heartbeats = Heartbeats(link, self.settings, self._held, self._end_from_afar)
+            heartbeats = Heartbeats(link, self._held, self._end_from_afar)
             heartbeats.start()
             reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
             link.on_ready(self._hear)
