@@ -1,8 +1,8 @@
 """How do jobs come from a server to this worker, whatever happens to servers and networks?
 
 One stream at a time, on whichever server takes it. When it breaks, falls silent or is told to go elsewhere, the next
-one is opened and says what this worker holds, so that the server can give back what got lost on the way. Only being told to
-stop ends that. What arrived and was not yet handed to the worker waits here; the worker has places for it.
+one is opened and says what this worker holds, so that the server can give back what got lost on the way. Only being
+told to stop ends that. What arrived and was not yet handed to the worker waits here; the worker has places for it.
 """
 
 from __future__ import annotations
