@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +21,7 @@ from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
 from pulse.cli.worker_banner import introduce
 from pulse.links.opening import open_link
-from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError
+from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError, ServerUnreachable
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
 from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
@@ -41,6 +42,7 @@ log = logging.getLogger("pulse.worker")
 RELOAD_GRACE = timedelta(seconds=2)  # whoever saves a file wants to see it run
 LAST_TASKS = 2.0  # seconds for what the application left on the loop
 LAST_WORDS = 2.0  # seconds for logs and streams that somebody may hold
+SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -50,7 +52,7 @@ def work(plan: Plan) -> NoReturn:
     set_up_logs(plan)
     session = Session(as_json=plan.as_json)
     try:
-        with session.database(choose_settings(plan, app)) as found:
+        with reach(session, choose_settings(plan, app)) as found:
             share_settings(app, found)
             # Never closed, which would wait for threads that may be stuck.
             code = asyncio.Runner(loop_factory=new_loop).run(WorkerProcess(plan, app).run())
@@ -60,6 +62,11 @@ def work(plan: Plan) -> NoReturn:
         log.exception("the worker failed")
         code = REFUSED
     leave(code)
+
+
+def reach(session: Session, settings: Settings) -> AbstractContextManager[Settings]:
+    """Settings with a way to the jobs in them: a server that was named, else a database."""
+    return nullcontext(settings) if settings.server_url else session.database(settings)
 
 
 def choose_settings(plan: Plan, app: Pulse) -> Settings:
@@ -75,8 +82,9 @@ def choose_settings(plan: Plan, app: Pulse) -> Settings:
 def share_settings(app: Pulse, settings: Settings) -> None:
     """What handlers enqueue goes where their jobs come from: here, and in the processes they start."""
     app.settings = settings
-    for name in ("database_url", "schema", "state_dir"):
-        os.environ[f"PULSE_{name.upper()}"] = str(getattr(settings, name))
+    for name in SHARED:
+        if (value := getattr(settings, name)) is not None:
+            os.environ[f"PULSE_{name.upper()}"] = str(value)
 
 
 def set_up_logs(plan: Plan) -> None:
@@ -142,25 +150,31 @@ class WorkerProcess:
     # --- the database
 
     async def _has_database(self) -> bool:
-        """It may come up after us, so it has the engine's patience. False if we were told to stop meanwhile."""
+        """It may come up after us, so it has the engine's patience; a server, which may be deployed after us, has all
+        the time in the world. False if we were told to stop meanwhile."""
         loop, backoff, failures = asyncio.get_running_loop(), Backoff(), 0
-        give_up_at = loop.time() + self._settings.patience.total_seconds()
+        patience = math.inf if self._settings.server_url else self._settings.patience.total_seconds()
+        give_up_at = loop.time() + patience
         while not self._is_told_to_stop.is_set():
             try:
                 await self._prepare_database()
-            except DatabaseUnreachable as error:
+            except (DatabaseUnreachable, ServerUnreachable) as error:
                 failures += 1
                 delay = backoff.delay(failures).total_seconds()
                 if loop.time() + delay > give_up_at:
                     raise
                 if failures == 1:
-                    log.warning("%s Trying for %s.", error, format_duration(self._settings.patience))
+                    limit = "ever" if math.isinf(patience) else format_duration(self._settings.patience)
+                    log.warning("%s Trying for %s.", error, limit)
                 await self._sleep(delay)
             else:
                 return True
         return False
 
     async def _prepare_database(self) -> None:
+        if self._settings.server_url:  # which sees to its own
+            async with open_link(self._settings):
+                return
         if self._plan.is_dev:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)
@@ -179,7 +193,7 @@ class WorkerProcess:
             yield self._link
 
     async def _ask_database(self) -> None:
-        await self._link.ready_topics(self._worker.topics[:1])
+        await self._link.check()
 
     # --- signals
 

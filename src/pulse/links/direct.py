@@ -48,6 +48,9 @@ class DirectLink:
     def start(self, desk: Desk) -> None:
         self._engine.start()
 
+    async def check(self) -> None:
+        await self._jobs.ready_topics(["pulse.check"])
+
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))
 

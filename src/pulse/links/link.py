@@ -75,6 +75,9 @@ class Link(Producing, Protocol):
     def start(self, desk: Desk) -> None:
         """Begin to hear of new work, and to do what every worker shares."""
 
+    async def check(self) -> None:
+        """Raise if jobs could not come just now."""
+
     def on_ready(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""
 

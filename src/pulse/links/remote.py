@@ -11,6 +11,7 @@ import msgspec
 
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
+from pulse.model.errors import ServerUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import FINISHED, Submitted
 from pulse.wire import convert
@@ -92,6 +93,11 @@ class RemoteLink:
         self._worker = desk.name
         self._stream = JobStream(self._servers, desk, self._listener)
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
+
+    async def check(self) -> None:
+        """Ready is who holds a stream: a server that answers and sends nothing would look the same."""
+        if self._stream is None or not self._stream.is_open:
+            raise ServerUnreachable("no stream of jobs is open")
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
