@@ -90,6 +90,16 @@ class Worker:
     def running(self) -> list[Run]:
         return list(self._running.values())
 
+    async def can_get_jobs(self) -> bool:
+        """Whether work would reach it just now."""
+        if not self.is_ready:
+            return False
+        try:
+            await self._link.check()
+        except PulseError:
+            return False
+        return True
+
     def stop(self) -> None:
         """Claim nothing more, let what runs finish within the grace period, then give it back."""
         self._is_told_to_stop.set()

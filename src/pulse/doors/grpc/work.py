@@ -13,11 +13,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pulse.doors.grpc.access import caller
-from pulse.doors.grpc.answering import answering, streaming
+from pulse.doors.grpc.answering import answering
 from pulse.engine.seats import Canceled, Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent
 from pulse.model.jobs import Answer, Lease
-from pulse.model.text import check_name
+from pulse.model.tokens import Right
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc
@@ -49,11 +49,11 @@ class Work(pulse_pb2_grpc.WorkServicer):
 
     # --- the stream
 
-    @streaming
+    @answering
     async def StreamJobs(self, request: pb.StreamJobsRequest, context: Any) -> AsyncIterator[pb.StreamJobsResponse]:  # noqa: ANN401, N802
-        worker, pools = _name(request.worker), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+        worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
         for topic in {topic for pool in pools for topic in pool.topics}:
-            caller.get().check("work", topic)
+            caller.get().check(Right.WORK, topic)
         seat = Seat(worker, pools, version=request.version[:100])
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
@@ -124,14 +124,14 @@ class Work(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: ANN401, N802
-        worker, leases = _name(request.worker), [convert.read_lease(lease) for lease in request.leases]
+        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
         answers = await self._jobs.heartbeat(leases)
         return pb.HeartbeatResponse(answers=convert.write_answers(answers))
 
     @answering
     async def ReportResults(self, request: pb.ReportResultsRequest, context: Any) -> pb.ReportResultsResponse:  # noqa: ANN401, N802
-        worker, reports = _name(request.worker), [convert.read_report(report) for report in request.reports]
+        worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
         await self._check_theirs(worker, reports)
@@ -141,13 +141,13 @@ class Work(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def ReportProgress(self, request: pb.ReportProgressRequest, context: Any) -> pb.ReportProgressResponse:  # noqa: ANN401, N802
-        worker, progress = _name(request.worker), [convert.read_progress(item) for item in request.progress]
+        worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
         await self._check_theirs(worker, progress)
         return pb.ReportProgressResponse(answers=convert.write_answers(await self._jobs.progress(progress)))
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, context: Any) -> pb.ReleaseJobsResponse:  # noqa: ANN401, N802
-        worker, leases = _name(request.worker), [convert.read_lease(lease) for lease in request.leases]
+        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
         answers = await self._jobs.release(leases)
         self._settle(worker, leases, answers)
@@ -166,10 +166,8 @@ class Work(pulse_pb2_grpc.WorkServicer):
         for claim in (await self._jobs.claims_of(unknown)).values():
             if claim.worker != worker:
                 raise Forbidden(f"job {claim.id} is not leased to {worker}")
-            caller.get().check("work", claim.topic)
+            caller.get().check(Right.WORK, claim.topic)
 
 
-def _name(worker: str) -> str:
-    """A worker's name as the rows have it."""
-    check_name("worker", worker)
-    return check_name("worker", f"{caller.get().name}/{worker}")
+def _worker(request: Any) -> str:  # noqa: ANN401  every request that has one
+    return caller.get().worker_named(request.worker)
