@@ -145,7 +145,7 @@ class WorkerProcess:
         unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
         if unfinished:
             log.warning("%s did not finish in time: given back", plural(unfinished, "handler"))
-        return REFUSED if unfinished or self._signals > 1 else OK
+        return REFUSED if unfinished or self._worker.unreported or self._signals > 1 else OK
 
     # --- the database
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from pulse.engine.loops import Loop
     from pulse.settings import Settings
+
+
+STOP_PATIENCE = 2.0  # seconds; each step is one transaction, so what is cut is undone
 
 
 class Engine:
@@ -42,10 +45,16 @@ class Engine:
         self._loops = [asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in loops]
 
     async def stop(self) -> None:
-        """Return when every duty has finished the step it was in."""
+        """Return when every duty has finished the step it was in, unless that cannot reach the database."""
         self._stop.set()
-        await asyncio.gather(*self._loops)
-        await self.wakeups.stop()
+        if self._loops:
+            _, stuck = await asyncio.wait(self._loops, timeout=STOP_PATIENCE)
+            for loop in stuck:
+                loop.cancel()
+            await asyncio.gather(*self._loops, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_PATIENCE):
+                await self.wakeups.stop()
 
 
 @asynccontextmanager

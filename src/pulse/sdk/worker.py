@@ -44,6 +44,7 @@ log = logging.getLogger("pulse.worker")
 
 CLAIM_LIMIT = 500
 GATHER = 0.002  # seconds to wait for more slots to become free
+CLAIM_PATIENCE = 2.0  # seconds for the answer to the last claim
 UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is looked at again
 CANCEL_PATIENCE = 5.0  # seconds a cancelled handler has to end
 REPORT_PATIENCE = 10.0  # seconds the last reports have when everything else has ended
@@ -71,6 +72,7 @@ class Worker:
         self.name = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
         self.is_ready = False
         self.done = 0  # runs that ended, however they did
+        self.unreported = 0  # results that nobody took before it had to end
         self._open_link = open_link
         self._slots = Slots(self._sizes(), self.topics, app.tasks.values())
         self._held: dict[Any, Run] = {}
@@ -127,7 +129,7 @@ class Worker:
             link.start(self)
             self.is_ready = True
             try:
-                await self._claim_until_stopped()
+                await self._claim_while_wanted()
                 await self._drain()
             finally:
                 self.is_ready = False
@@ -154,6 +156,20 @@ class Worker:
         elif topic in self.topics:
             self._maybe_ready[topic] = None
         self._something_changed.set()
+
+    async def _claim_while_wanted(self) -> None:
+        """Told to stop, it waits for an answer that is on its way, but not for as long as an outage lasts."""
+        claiming = asyncio.create_task(self._claim_until_stopped())
+        told = asyncio.create_task(self._is_told_to_stop.wait())
+        try:
+            await asyncio.wait([claiming, told], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([claiming], timeout=CLAIM_PATIENCE)
+        finally:
+            for task in (claiming, told):
+                task.cancel()
+        await asyncio.wait([claiming])
+        if not claiming.cancelled():
+            claiming.result()
 
     async def _claim_until_stopped(self) -> None:
         self._hear("*")
@@ -440,6 +456,9 @@ class Worker:
                 await self._reporter.send_notes()
                 await self._reporter.idle()
                 await asyncio.gather(*self._errands)
+        self.unreported = self._reporter.unsent
+        if self.unreported:
+            log.error("%d results could not be reported: their jobs will run again", self.unreported)
         heartbeats.stop()
         reporting.cancel()
         await asyncio.gather(reporting, return_exceptions=True)
