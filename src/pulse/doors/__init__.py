@@ -1,0 +1,1 @@
+"""How does the outside come in? Doors translate and call the engine; they decide nothing."""

@@ -1,0 +1,1 @@
+"""The door for producers, workers and operators that speak gRPC."""
