@@ -64,7 +64,7 @@ def _show_new(token: Token, secret: str) -> None:
             "",
             f"  {secret}",
             "",
-            "This is its secret, shown only this once: keep it where PULSE_TOKEN of the program is set.",
+            "This is its secret, shown only this once: whoever has it may do the above.",
         ]
     )
 
