@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -28,7 +28,7 @@ from pulse.model.text import check_name
 from pulse.model.tokens import ADMIN, Right, hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from pulse.engine.tokens import Tokens
     from pulse.model.tokens import Scope, Token
@@ -66,7 +66,6 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Admin/RevokeToken": Right.ADMIN,
     "/pulse.v1.Info/GetServerInfo": None,
     "/grpc.health.v1.Health/Check": None,
-    "/grpc.health.v1.Health/List": None,
     "/grpc.health.v1.Health/Watch": None,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": None,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": None,
@@ -166,10 +165,10 @@ class Access(grpc.aio.ServerInterceptor):
 
         async def answer_in_a_stream(request: object, context: Context) -> AsyncGenerator[Any, None]:
             try:
-                with self._stream_of(await self._admit(context, right)):
-                    async with aclosing(behaviour(request, context)) as messages:
-                        async for message in messages:
-                            yield message
+                self._open_stream(await self._admit(context, right), context)
+                async with aclosing(behaviour(request, context)) as messages:
+                    async for message in messages:
+                        yield message
             except PulseError as error:
                 await refuse(context, error)
 
@@ -195,19 +194,20 @@ class Access(grpc.aio.ServerInterceptor):
         check_usable(token)
         return Caller(token.name, token.scopes, digest=hash_of(secret))
 
-    @contextmanager
-    def _stream_of(self, found: Caller) -> Iterator[None]:
+    def _open_stream(self, found: Caller, context: Context) -> None:
         if not found.is_trusted and self._open[found.name] >= self._streams:
             raise LimitExceeded(
                 found.name, f"has {self._streams:,} streams open, and no more are allowed: end one first"
             )
         self._open[found.name] += 1
-        try:
-            yield
-        finally:
-            self._open[found.name] -= 1
-            if not self._open[found.name]:
-                del self._open[found.name]
+        # Not `finally`: a generator whose call was cut while it sent something is closed whenever Python pleases.
+        close: Any = lambda _: self._close_stream(found.name)  # noqa: E731  the stubs are about clients' callbacks
+        context.add_done_callback(close)
+
+    def _close_stream(self, name: str) -> None:
+        self._open[name] -= 1
+        if not self._open[name]:
+            del self._open[name]
 
 
 class Rate:
