@@ -21,10 +21,9 @@ from pulse.model.errors import (
 from pulse.model.tokens import Token, hash_of, new_secret
 from pulse.settings import Settings
 from pulse.store import tokens as store
-from pulse.store.migrate import load_migrations
 from pulse.store.pool import Connection, Database
 from tests.clock import FrozenClock
-from tests.conftest import recreate_database
+from tests.conftest import migrate_up_to, recreate_database
 from tests.factories import a_report, claim_one, submit_one
 from tests.waiting import connected
 
@@ -277,7 +276,7 @@ async def test_without_a_database_what_was_known_is_believed_and_nothing_else(
 
 async def test_all_but_tokens_works_on_a_schema_that_has_none(worker_id: str) -> None:
     settings = Settings(database_url=await recreate_database(f"tokens_{worker_id}"))
-    await _make_schema_up_to(3, settings)
+    await migrate_up_to(3, settings)
 
     async with open_engine(settings) as engine:
         await submit_one(engine)
@@ -286,14 +285,3 @@ async def test_all_but_tokens_works_on_a_schema_that_has_none(worker_id: str) ->
             await engine.tokens.list()
         with pytest.raises(SchemaMismatch, match="pulse migrate"):
             await engine.tokens.find(new_secret())
-
-
-async def _make_schema_up_to(version: int, settings: Settings) -> None:
-    from pulse.store import migrate
-
-    async with connected(settings.database_url) as conn:
-        for sql in migrate._foundation(settings):
-            await conn.execute(sql)
-        for migration in load_migrations()[:version]:
-            for sql in migrate._steps(migration, settings):
-                await conn.execute(sql)
