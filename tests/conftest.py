@@ -19,13 +19,14 @@ from pulse.engine.jobs import Jobs
 from pulse.engine.marks import Marks
 from pulse.settings import Settings
 from pulse.store import embedded
+from pulse.store import migrate as migrations
 from pulse.store.migrate import migrate
 from pulse.store.pool import Connection, Database, connect_options
 from pulse.store.statements import load_statements
 from tests.clock import FrozenClock
 
 SERVER = "PULSE_TEST_SERVER"  # set by the first process of a run for the others
-TABLES = ("jobs", "attempts", "pauses", "tallies", "counts")
+TABLES = ("jobs", "attempts", "pauses", "tallies", "counts", "tokens")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,6 +62,17 @@ async def recreate_database(name: str) -> str:
     await conn.execute(f"create database {name}")
     await conn.close()
     return database_url(name)
+
+
+async def migrate_up_to(version: int, settings: Settings) -> None:
+    """The schema as an older release left it."""
+    conn = await asyncpg.connect(settings.database_url)
+    for sql in migrations._foundation(settings):
+        await conn.execute(sql)
+    for migration in migrations.load_migrations()[:version]:
+        for sql in migrations._steps(migration, settings):
+            await conn.execute(sql)
+    await conn.close()
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,9 @@ import pytest
 
 from pulse.engine import lists
 from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobStatus, Pause
+from pulse.model.tokens import Token
 from pulse.store import jobs as store
-from pulse.store import wakeups
+from pulse.store import tokens, wakeups
 from pulse.store.jobs import DutyPeek
 from pulse.store.migrate import load_migrations
 from pulse.store.pool import connect_options
@@ -49,7 +50,16 @@ async def test_every_statement_prepares(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("claim_jobs", Claim), ("get_jobs", Job), ("list_attempts", Attempt), ("list_pauses", Pause)]
+    ("name", "row"),
+    [
+        ("claim_jobs", Claim),
+        ("get_jobs", Job),
+        ("list_attempts", Attempt),
+        ("list_pauses", Pause),
+        ("create_token", Token),
+        ("list_tokens", Token),
+        ("revoke_token", Token),
+    ],
 )
 async def test_the_columns_are_the_fields_of_the_value_in_order(
     settings: Settings, name: str, row: type[msgspec.Struct]
@@ -85,7 +95,7 @@ class Call(NamedTuple):
 
 def _calls() -> Iterator[Call]:
     """Every `conn.rows("name", parameter=…)` in the store."""
-    for module in (store, wakeups):
+    for module in (store, tokens, wakeups):
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(function, ast.AsyncFunctionDef):
                 for node in ast.walk(function):

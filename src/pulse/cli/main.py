@@ -19,6 +19,7 @@ from pulse.cli.dev import dev
 from pulse.cli.jobs import jobs
 from pulse.cli.migrate import migrate
 from pulse.cli.options import Group
+from pulse.cli.tokens import tokens
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
 
@@ -47,7 +48,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, migrate, jobs, topics, db, bench):
+for command in (demo, dev, worker, migrate, jobs, topics, tokens, db, bench):
     cli.add_command(command)
 
 

@@ -1,1 +1,1 @@
-"""Where calls come in: each door translates and calls the engine, and decides nothing itself."""
+"""How does the outside come in? Doors translate and call the engine; they decide nothing."""

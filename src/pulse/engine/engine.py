@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
+from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.store import embedded
@@ -33,6 +34,7 @@ class Engine:
         self.settings = database.settings
         self.wakeups = Wakeups(database)
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
+        self.tokens = Tokens(database)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
         self.workers = Workers(database)
         self._stop = asyncio.Event()

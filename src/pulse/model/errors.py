@@ -15,14 +15,20 @@
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl
     │   └── UnknownConnection   not a connection or session that can carry a job
+    ├── AccessDenied
+    │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
+    │   └── Forbidden           the token has no scope for this
+    ├── LimitExceeded           too many calls or streams of one token
     ├── NotFound
     │   ├── JobNotFound
-    │   └── StreamNotFound      a stream that has ended, or is at another server
+    │   ├── StreamNotFound      a stream that has ended, or is at another server
+    │   └── TokenNotFound
     ├── Conflict                the row is not in the state this needs
     │   ├── IllegalTransition
     │   ├── LeaseLost
     │   ├── KeyTaken
     │   ├── JobBusy             a handler's own transaction holds the row
+    │   ├── TokenNameTaken
     │   └── TransactionFailed   the caller's transaction can only be rolled back
     ├── Unfinished              asked for a result that is not there
     │   ├── JobFailed           dead-lettered; the message is its last error
@@ -134,8 +140,32 @@ class UnknownConnection(InvalidInput):
         )
 
 
-class Forbidden(PulseError):
+class AccessDenied(PulseError):
+    code = "access_denied"
+
+
+class Unauthenticated(AccessDenied):
+    """Nobody we know. The message never says more than the holder of that very secret may learn."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(AccessDenied):
+    """Somebody we know, who may not do this."""
+
     code = "forbidden"
+
+    def __init__(self, token: str, deed: str, has: str) -> None:
+        super().__init__(f"token {token!r} may not {deed}: it has {has}")
+        self.token = token
+
+
+class LimitExceeded(PulseError):
+    code = "limit_exceeded"
+
+    def __init__(self, token: str, what: str) -> None:
+        super().__init__(f"token {token!r} {what}")
+        self.token = token
 
 
 class NotFound(PulseError):
@@ -155,6 +185,14 @@ class StreamNotFound(NotFound):
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"stream {stream[:40]!r} has ended or is at another server: open a new one")
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no token {name!r}: `pulse tokens list` shows them all")
+        self.name = name
 
 
 class Conflict(PulseError):
@@ -199,6 +237,16 @@ class JobBusy(Conflict):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} is locked by its handler's own transaction; try again when it ends")
         self.job_id = job_id
+
+
+class TokenNameTaken(Conflict):
+    """A name stays taken when its token is revoked: jobs and workers of the past carry it."""
+
+    code = "token_name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"token {name!r} is there already, perhaps revoked: choose a name that was never used")
+        self.name = name
 
 
 class TransactionFailed(Conflict):

@@ -88,7 +88,7 @@ class Connection:
         self._statements = statements
         self._is_pooled = is_pooled
 
-    async def rows(self, name: str, **parameters: object) -> list[asyncpg.Record]:
+    async def rows(self, name: str, /, **parameters: object) -> list[asyncpg.Record]:
         statement = self._statements[name]
         values = [parameters[parameter] for parameter in statement.parameters]
         if self._is_pooled and not self._raw.is_in_transaction():

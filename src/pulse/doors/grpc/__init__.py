@@ -1,1 +1,1 @@
-"""The gRPC door: one module for each service of proto/pulse/v1/pulse.proto."""
+"""The door for producers, workers and operators that speak gRPC."""

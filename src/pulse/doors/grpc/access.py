@@ -1,16 +1,290 @@
-"""Stand-in until the real one is merged."""
+"""Who is calling, may they, and is it too much?
+
+Every call passes `Access` before it reaches a service. It knows the method and the token, and so whether the call can
+be allowed at all. Which topic a call is about is known only to the service, once it has the job in hand: that is what
+`caller.get().check(right, topic)` is for. Nothing of this may be forgotten for a new method, so a method without a
+rule is refused.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from contextlib import aclosing
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import grpc
+
+from pulse.model.errors import (
+    Forbidden,
+    LimitExceeded,
+    PulseError,
+    Unauthenticated,
+    Unavailable,
+)
+from pulse.model.text import check_name
+from pulse.model.tokens import ADMIN, Right, hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+    from pulse.engine.tokens import Tokens
+    from pulse.model.tokens import Scope, Token
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Behaviour = Callable[[object, Context], Any]  # of a service: a coroutine, or a generator of messages
+
+CALLS_PER_SECOND = 5_000.0
+STREAMS = 1_000
+SHOWN_SCOPES = 10
+
+# What each method needs; None: open to everyone who can connect. docs/reference/access.md is tested against it.
+RULES: dict[str, Right | None] = {
+    "/pulse.v1.Jobs/SubmitJobs": Right.SUBMIT,
+    "/pulse.v1.Jobs/GetJob": Right.FOLLOW,
+    "/pulse.v1.Jobs/WaitJob": Right.FOLLOW,
+    "/pulse.v1.Jobs/CancelJob": Right.FOLLOW,
+    "/pulse.v1.Work/StreamJobs": Right.WORK,
+    "/pulse.v1.Work/UpdateCredit": Right.WORK,
+    "/pulse.v1.Work/Heartbeat": Right.WORK,
+    "/pulse.v1.Work/ReportResults": Right.WORK,
+    "/pulse.v1.Work/ReportProgress": Right.WORK,
+    "/pulse.v1.Work/ReleaseJobs": Right.WORK,
+    "/pulse.v1.Operate/ListJobs": Right.OPERATE,
+    "/pulse.v1.Operate/ListAttempts": Right.OPERATE,
+    "/pulse.v1.Operate/CancelJobs": Right.OPERATE,
+    "/pulse.v1.Operate/ReplayJobs": Right.OPERATE,
+    "/pulse.v1.Operate/PauseTopic": Right.OPERATE,
+    "/pulse.v1.Operate/ResumeTopic": Right.OPERATE,
+    "/pulse.v1.Operate/ListTopics": Right.OPERATE,
+    "/pulse.v1.Operate/ListWorkers": Right.OPERATE,
+    "/pulse.v1.Admin/CreateToken": Right.ADMIN,
+    "/pulse.v1.Admin/ListTokens": Right.ADMIN,
+    "/pulse.v1.Admin/RevokeToken": Right.ADMIN,
+    "/pulse.v1.Info/GetServerInfo": None,
+    "/grpc.health.v1.Health/Check": None,
+    "/grpc.health.v1.Health/Watch": None,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": None,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": None,
+}
+
+DEEDS = {
+    Right.SUBMIT: ("submit jobs", "submit to topic {}"),
+    Right.FOLLOW: ("follow jobs", "follow jobs of topic {}"),
+    Right.WORK: ("work", "work on topic {}"),
+    Right.OPERATE: ("operate", "operate topic {}"),
+    Right.ADMIN: ("administer", "administer topic {}"),
+}
 
 
+@dataclass(frozen=True, slots=True)
 class Caller:
-    def __init__(self, name: str) -> None:
-        self.name = name
+    """Whoever makes this call, by their token and not by what they say of themselves."""
 
-    def check(self, scope: str, topic: str) -> None:
-        pass
+    name: str
+    scopes: tuple[Scope, ...]
+    is_trusted: bool = False  # authentication is off: there is no token behind it
+    digest: bytes = field(default=b"", repr=False)
+
+    def may(self, right: Right, topic: str | None = None) -> bool:
+        """Without a topic: whether there is any for which it may."""
+        return any(scope.grants(right, topic) for scope in self.scopes)
+
+    def check(self, right: Right, topic: str | None = None) -> None:
+        if not self.may(right, topic):
+            raise Forbidden(self.name, _deed(right, topic), _listed(self.scopes))
+
+    def worker_named(self, own: str) -> str:
+        """A worker's name as rows have it: nobody can speak for a worker of another token."""
+        return check_name("worker", f"{self.name}/{check_name('worker', own)}")
 
 
-caller: ContextVar[Caller] = ContextVar("caller", default=Caller("local"))  # noqa: B039
+LOCAL = Caller("local", (ADMIN,), is_trusted=True)
+
+caller: ContextVar[Caller] = ContextVar("caller")  # of the call under way
+
+
+def _deed(right: Right, topic: str | None) -> str:
+    general, of_topic = DEEDS[right]
+    return general if topic is None else of_topic.format(repr(topic[:200]))
+
+
+def _listed(scopes: tuple[Scope, ...]) -> str:
+    shown = [str(scope) for scope in scopes[:SHOWN_SCOPES]]
+    more = ["…"] if len(scopes) > SHOWN_SCOPES else []
+    return ", ".join(shown + more) or "no scope that this server knows"
+
+
+class Access(grpc.aio.ServerInterceptor):
+    """Let calls in, or answer them with why not. Give it to the server before other interceptors."""
+
+    def __init__(
+        self,
+        tokens: Tokens | None,
+        *,
+        calls_per_second: float = CALLS_PER_SECOND,
+        streams: int = STREAMS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without `tokens` there is no authentication, and everyone is `LOCAL`: for loopback in development only."""
+        self._tokens = tokens
+        self._rate = Rate(calls_per_second, clock)
+        self._streams = streams
+        self._open: Counter[str] = Counter()  # streams by token
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or (method in RULES and RULES[method] is None):
+            return handler
+        return _wrap(handler, self._guard(handler, RULES.get(method)))
+
+    async def still_allowed(self, caller: Caller) -> bool:
+        """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
+        if self._tokens is None or caller.is_trusted:
+            return True
+        token = await self._tokens.find_hashed(caller.digest)
+        return token is not None and token.is_usable
+
+    def _guard(self, handler: Handler, right: Right | None) -> Behaviour:
+        behaviour = _behaviour(handler)
+
+        async def answer_once(request: object, context: Context) -> object:
+            try:
+                await self._admit(context, right)
+                return await behaviour(request, context)
+            except PulseError as error:
+                await refuse(context, error)
+
+        async def answer_in_a_stream(request: object, context: Context) -> AsyncGenerator[Any, None]:
+            try:
+                self._open_stream(await self._admit(context, right), context)
+                async with aclosing(behaviour(request, context)) as messages:
+                    async for message in messages:
+                        yield message
+            except PulseError as error:
+                await refuse(context, error)
+
+        return answer_in_a_stream if handler.response_streaming else answer_once
+
+    async def _admit(self, context: Context, right: Right | None) -> Caller:
+        found = await self._authenticate(context)
+        if right is None:
+            raise Forbidden(found.name, "call this method", "no rule that would allow it")
+        if not found.is_trusted:
+            self._rate.take(found.name)
+        found.check(right)
+        caller.set(found)
+        return found
+
+    async def _authenticate(self, context: Context) -> Caller:
+        if self._tokens is None:
+            return LOCAL
+        secret = read_secret(context.invocation_metadata())
+        token = await self._tokens.find(secret)
+        if token is None:
+            raise Unauthenticated("this token is not known here")
+        check_usable(token)
+        return Caller(token.name, token.scopes, digest=hash_of(secret))
+
+    def _open_stream(self, found: Caller, context: Context) -> None:
+        if not found.is_trusted and self._open[found.name] >= self._streams:
+            raise LimitExceeded(
+                found.name, f"has {self._streams:,} streams open, and no more are allowed: end one first"
+            )
+        self._open[found.name] += 1
+        # Not `finally`: a generator whose call was cut while it sent something is closed whenever Python pleases.
+        close: Any = lambda _: self._close_stream(found.name)  # noqa: E731  the stubs are about clients' callbacks
+        context.add_done_callback(close)
+
+    def _close_stream(self, name: str) -> None:
+        self._open[name] -= 1
+        if not self._open[name]:
+            del self._open[name]
+
+
+class Rate:
+    """A bucket of calls for each token, filled at an even rate up to one second's worth."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}  # by token: calls, and when that was so
+
+    def take(self, token: str) -> None:
+        now = self._clock()
+        left, since = self._left.get(token, (self._most, now))
+        left = min(left + (now - since) * self._per_second, self._most)
+        if left < 1:
+            self._left[token] = (left, now)
+            raise LimitExceeded(
+                token, f"makes more than {self._per_second:,.10g} calls a second: try again in a moment"
+            )
+        self._left[token] = (left - 1, now)
+
+    @property
+    def _most(self) -> float:
+        return max(self._per_second, 1.0)
+
+
+def read_secret(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    given = [value for key, value in metadata or () if key == "authorization"]
+    if not given:
+        raise Unauthenticated("no token: send the metadata `authorization: Bearer <secret>`")
+    scheme, _, secret = str(given[0]).partition(" ")
+    if len(given) > 1 or scheme.lower() != "bearer":
+        raise Unauthenticated("the metadata `authorization` is not one `Bearer <secret>`")
+    return secret.strip()
+
+
+def check_usable(token: Token) -> None:
+    """Only the holder of its secret gets here, so nothing is given away."""
+    if token.revoked_at is not None:
+        raise Unauthenticated(f"token {token.name!r} was revoked")
+    if token.is_expired:
+        raise Unauthenticated(f"token {token.name!r} has expired")
+
+
+# --- how an error leaves
+
+STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
+    LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+async def refuse(context: Context, error: PulseError) -> NoReturn:
+    """End the call with the error's status, its message for people, and its code for programs."""
+    known = (STATUS_OF[kind] for kind in type(error).mro() if kind in STATUS_OF)
+    status = next(known, grpc.StatusCode.INTERNAL)
+    await context.abort(status, str(error), trailing_metadata=(("pulse-error", error.code),))
+
+
+# --- the four kinds of method
+
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+def _behaviour(handler: Handler) -> Behaviour:
+    behaviours = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+    found: Any = next(behaviour for behaviour in behaviours if behaviour is not None)
+    return cast("Behaviour", found)
+
+
+def _wrap(handler: Handler, behaviour: Behaviour) -> Handler:
+    make: Any = _MAKERS[handler.request_streaming, handler.response_streaming]
+    return cast("Handler", make(behaviour, handler.request_deserializer, handler.response_serializer))

@@ -1,0 +1,113 @@
+"""Who holds which token, and how is that known without asking the database at every call?
+
+What was found is believed for a few seconds. After that, one statement asks again about every token that was used
+meanwhile, so that looking after tokens costs the same whether one worker is connected or a thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pulse.model.errors import TokenNameTaken, TokenNotFound, Unavailable
+from pulse.model.tokens import check_lifetime, check_token_name, hash_of, is_secret, new_secret, read_scopes
+from pulse.store import tokens as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from pulse.model.tokens import Token
+    from pulse.store.pool import Database
+
+log = logging.getLogger("pulse.tokens")
+
+BELIEVED_FOR = 3.0  # seconds: how late, at most, another server learns of a revocation
+MOST_REMEMBERED = 10_000  # hashes nobody knows; a flood of them is forgotten, not kept
+
+
+class Tokens:
+    """The use cases of tokens, over one database."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._found: dict[bytes, Token] = {}
+        self._unknown: set[bytes] = set()
+        self._used: set[bytes] = set()  # of those found, since the last time all were asked about
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def create(self, name: str, scopes: Sequence[str], lifetime: timedelta | None = None) -> tuple[Token, str]:
+        """The token and its secret, which is told this once and kept nowhere."""
+        check_token_name(name)
+        check_lifetime(lifetime)
+        texts = [str(scope) for scope in read_scopes(scopes)]
+        secret = new_secret()
+        token = await self._database.run(
+            lambda conn: store.create_token(conn, name=name, digest=hash_of(secret), scopes=texts, lifetime=lifetime)
+        )
+        if token is None:
+            raise TokenNameTaken(name)
+        return token, secret
+
+    async def list(self) -> list[Token]:
+        """All there ever were, by name."""
+        return await self._database.run(store.list_tokens)
+
+    async def revoke(self, name: str) -> Token:
+        """Here from the next call on; elsewhere within seconds. Revoking twice changes nothing."""
+        check_token_name(name)
+        async with self._asking:  # an answer from before must not be taken for one from after
+            token = await self._database.run(lambda conn: store.revoke_token(conn, name=name))
+            self._asked_at = float("-inf")
+        if token is None:
+            raise TokenNotFound(name)
+        return token
+
+    async def is_anything_there(self) -> bool:
+        """Whether there is a token that anyone could use."""
+        return await self._database.run(store.has_usable_tokens)
+
+    async def find(self, secret: str) -> Token | None:
+        """The token of this secret, also if it is revoked or expired; None if there never was one."""
+        return await self.find_hashed(hash_of(secret)) if is_secret(secret) else None
+
+    async def find_hashed(self, digest: bytes) -> Token | None:
+        if self._is_old():
+            async with self._asking:
+                if self._is_old():
+                    await self._ask_again()
+        if digest not in self._found and digest not in self._unknown:
+            await self._ask(digest)
+        if found := self._found.get(digest):
+            self._used.add(digest)
+        return found
+
+    def _is_old(self) -> bool:
+        return self._clock() - self._asked_at > BELIEVED_FOR
+
+    async def _ask_again(self) -> None:
+        """About all that were used of late. Without a database what was true stays so: it ends no stream."""
+        used = list(self._used)
+        try:
+            found = await self._read(used) if used else {}
+        except Unavailable as error:
+            log.warning("tokens cannot be looked up, so those known are believed: %s", error)
+        else:
+            self._found, self._used = found, set()
+            self._unknown.clear()
+        self._asked_at = self._clock()
+
+    async def _ask(self, digest: bytes) -> None:
+        if found := await self._read([digest]):
+            self._found |= found
+        else:
+            if len(self._unknown) >= MOST_REMEMBERED:
+                self._unknown.clear()
+            self._unknown.add(digest)
+
+    async def _read(self, digests: Sequence[bytes]) -> dict[bytes, Token]:
+        return await self._database.run(lambda conn: store.find_tokens(conn, digests=digests))

@@ -1,0 +1,146 @@
+"""Who may do what? A token has scopes, a scope grants rights, and a call needs one right."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from pulse.model.errors import InvalidName, InvalidOption
+from pulse.model.jobs import LONGEST
+from pulse.model.text import check_topic
+
+NAME_LIMIT = 60  # leaves 139 of a worker's 200 characters for its own name: `<token name>/<worker>`
+MOST_SCOPES = 100
+SHORTEST = timedelta(seconds=1)
+SECRET_BYTES = 32
+
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LIMIT}}}")
+_SECRET = re.compile(r"pulse_[A-Za-z0-9_-]{43}")
+
+
+class Right(StrEnum):
+    """What a call may need."""
+
+    SUBMIT = "submit"
+    FOLLOW = "follow"  # read, await and cancel single jobs
+    WORK = "work"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class ScopeKind(StrEnum):
+    SUBMIT = "submit"
+    WORK = "work"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+# The only rights there are. An operator sees and cancels jobs of every topic, but has no business submitting any.
+GRANTS: dict[ScopeKind, frozenset[Right]] = {
+    ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW}),
+    ScopeKind.WORK: frozenset({Right.WORK}),
+    ScopeKind.OPERATE: frozenset({Right.OPERATE, Right.FOLLOW}),
+    ScopeKind.ADMIN: frozenset(Right),
+}
+PER_TOPIC = frozenset({ScopeKind.SUBMIT, ScopeKind.WORK})
+WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, operate or admin"
+
+
+class Scope(NamedTuple):
+    """`work:mail` is the right to work on one topic, `work` on all of them."""
+
+    kind: ScopeKind
+    topic: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind.value if self.topic is None else f"{self.kind.value}:{self.topic}"
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        name, colon, topic = text.partition(":")  # at the first: a topic may have some of its own
+        if name not in set(ScopeKind):
+            raise InvalidOption("scope", text, f"it is {WRITTEN}")
+        kind = ScopeKind(name)
+        if not colon:
+            return cls(kind)
+        if kind not in PER_TOPIC:
+            raise InvalidOption("scope", text, f"{name} is for all topics, so write {name} alone")
+        if topic in {"", "*"}:
+            raise InvalidOption("scope", text, f"name a topic after the colon, or write {name} for all topics")
+        return cls(kind, check_topic(topic))
+
+    def grants(self, right: Right, topic: str | None = None) -> bool:
+        """Without a topic: whether there is any topic for which it does."""
+        return right in GRANTS[self.kind] and (topic is None or self.topic in {None, topic})
+
+
+ADMIN = Scope(ScopeKind.ADMIN)
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token as it stands by the database's clock. Its secret is nowhere but with its holder."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    is_expired: bool
+
+    @property
+    def is_usable(self) -> bool:
+        return self.revoked_at is None and not self.is_expired
+
+
+def check_token_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        shown = name[:NAME_LIMIT] if isinstance(name, str) else name
+        raise InvalidName(f"token {shown!r} is not a name: use 1 to {NAME_LIMIT} letters, digits, '.', '_' and '-'")
+    return name
+
+
+def read_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
+    """At least one, each of them once, in the order given."""
+    scopes = tuple(dict.fromkeys(Scope.parse(text) for text in texts))
+    if not scopes:
+        raise InvalidOption("scopes", [], f"a token needs at least one: {WRITTEN}")
+    if len(scopes) > MOST_SCOPES:
+        raise InvalidOption("scopes", f"{len(scopes)} of them", f"at most {MOST_SCOPES}; leave the topics out for all")
+    return scopes
+
+
+def known_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
+    """As they are in the database, where a newer release may have written some that mean nothing, so grant nothing."""
+    scopes = []
+    for text in texts:
+        try:
+            scopes.append(Scope.parse(text))
+        except (InvalidName, InvalidOption):
+            continue
+    return tuple(scopes)
+
+
+def check_lifetime(lifetime: timedelta | None) -> timedelta | None:
+    if lifetime is not None and not SHORTEST <= lifetime <= LONGEST:
+        raise InvalidOption("lifetime", str(lifetime), "it is a length of time from one second to ten years")
+    return lifetime
+
+
+def new_secret() -> str:
+    return f"pulse_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+def is_secret(text: str) -> bool:
+    """Whether it could be one at all: what could not is never looked up."""
+    return bool(_SECRET.fullmatch(text))
+
+
+def hash_of(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()

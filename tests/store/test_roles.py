@@ -1,0 +1,320 @@
+"""Can each role of the documents do its work, and nothing beyond it? The SQL is that of the page, word for word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import pytest
+
+from pulse.engine.engine import Engine, open_engine
+from pulse.model.errors import PulseError
+from pulse.model.jobs import Answer, JobStatus, Outcome
+from pulse.settings import Settings
+from pulse.store.migrate import migrate
+from tests.conftest import SERVER, migrate_up_to, recreate_database
+from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
+from tests.waiting import connected
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "database-roles.md").read_text()
+ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read")
+Refused = asyncpg.InsufficientPrivilegeError
+
+
+class House(NamedTuple):
+    """A database with the schema and the roles of the page. Roles are the server's: each process has its own."""
+
+    url: str
+    suffix: str
+
+    def settings(self, role: str) -> Settings:
+        return Settings(database_url=_as_role(self.url, f"{role}{self.suffix}"))
+
+
+def _as_role(url: str, role: str) -> str:
+    return re.sub(r"//[^@/]*@", f"//{role}@", url)
+
+
+@pytest.fixture(scope="module")
+def house(worker_id: str) -> Iterator[House]:
+    suffix = f"_{worker_id}_{os.getpid()}"
+    name = f"roles_{worker_id}"
+    make_roles, grant = (_ours(block, suffix, name) for block in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL))
+
+    async def build() -> House:
+        house = House(await recreate_database(name), suffix)
+        await execute(house.url, make_roles)
+        await migrate(house.settings("pulse_owner"))
+        owner = house.settings("pulse_owner").database_url
+        await execute(owner, grant)
+        await execute(owner, grant)  # the page says that it can be run again
+        return house
+
+    yield asyncio.run(build())
+    asyncio.run(tear_down(name, [f"{role}{suffix}" for role in ROLES]))
+
+
+def _ours(sql: str, suffix: str, database: str) -> str:
+    sql = re.sub(rf"\b({'|'.join(ROLES)})\b", rf"\1{suffix}", sql)
+    return sql.replace("on database app ", f"on database {database} ")
+
+
+async def execute(url: str | None, sql: str) -> None:
+    async with connected(url) as conn:
+        await conn.execute(sql)
+
+
+async def tear_down(database: str, roles: list[str]) -> None:
+    async with connected(os.environ[SERVER]) as conn:
+        await conn.execute(f"drop database if exists {database} with (force)")
+        for role in roles:
+            await conn.execute(f"drop role if exists {role}")
+
+
+async def tables(house: House) -> set[str]:
+    async with connected(house.url) as conn:
+        rows = await conn.fetch("select tablename from pg_tables where schemaname = 'pulse'")
+    return {row["tablename"] for row in rows}
+
+
+async def allowed(house: House, role: str) -> set[tuple[str, str]]:
+    """What Postgres would let a role do with our tables."""
+    sql = """
+        select tablename, privilege from pg_tables, unnest($2::text[]) as privilege
+        where schemaname = 'pulse' and has_table_privilege($1, format('pulse.%I', tablename), privilege)"""
+    kinds = ["select", "insert", "update", "delete", "truncate", "references", "trigger"]
+    async with connected(house.url) as conn:
+        return {tuple(row) for row in await conn.fetch(sql, f"{role}{house.suffix}", kinds)}
+
+
+DDL = [
+    "create table pulse.mine (x int)",
+    "alter table pulse.jobs add column mine int",
+    "drop table pulse.attempts",
+    "truncate pulse.pauses",
+    "create index on pulse.jobs (task)",
+    "create or replace function pulse.now() returns timestamptz language sql as 'select null::timestamptz'",
+    "create function pulse.mine() returns int language sql as 'select 1'",
+    "alter function pulse.enqueue(text, jsonb, jsonb) security invoker",
+    "drop schema pulse cascade",
+    "create schema mine",
+]
+
+
+async def assert_refused(url: str | None, *statements: str) -> None:
+    async with connected(url) as conn:
+        for sql in statements:
+            with pytest.raises(Refused):
+                await conn.execute(sql)
+
+
+# --- the owner
+
+
+async def test_the_owner_migrates_and_everything_is_its_own(house: House) -> None:
+    assert await migrate(house.settings("pulse_owner")) == []
+    async with connected(house.url) as conn:
+        owners = await conn.fetch("select distinct tableowner from pg_tables where schemaname = 'pulse'")
+    assert [row["tableowner"] for row in owners] == [f"pulse_owner{house.suffix}"]
+
+
+# --- the runtime
+
+
+async def test_the_runtime_does_all_that_an_engine_does(house: House) -> None:
+    async with open_engine(house.settings("pulse_runtime")) as engine:
+        job_id = await submit_one(engine, topic="run")
+        claim = await claim_one(engine, "run")
+        assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
+        await engine.jobs.submit([a_new_job(topic="run", unique_key="k"), a_new_job(topic="run")])
+        for claim in await engine.jobs.claim("run", worker="w", slots=2):
+            assert await engine.jobs.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
+        dead = [job.id for job in (await engine.jobs.find()).jobs if job.status is JobStatus.DEAD_LETTERED]
+        assert await engine.jobs.replay_many(dead) == dict.fromkeys(dead)
+        assert await engine.jobs.cancel_many(dead) == dict.fromkeys(dead)
+        assert (await engine.jobs.pause("run")).topic == "run"
+        assert await engine.jobs.resume("run")
+        assert (await engine.jobs.get(job_id)).status is JobStatus.COMPLETED
+        assert await engine.jobs.counts()
+        await _take_every_duty(engine)
+        await _use_tokens(engine)
+
+
+async def _take_every_duty(engine: Engine) -> None:
+    for loop in engine.duties.loops():
+        await loop.step()
+
+
+async def _use_tokens(engine: Engine) -> None:
+    _, secret = await engine.tokens.create("web", ["submit"])
+    assert await engine.tokens.find(secret)
+    await engine.tokens.revoke("web")
+
+
+async def test_the_runtime_calls_the_functions_that_handlers_call(house: House) -> None:
+    settings = house.settings("pulse_runtime")
+    async with open_engine(settings) as engine, connected(settings.database_url) as conn:
+        await conn.fetchval("select pulse.enqueue('own')")
+        claim = await claim_one(engine, "own")
+        assert await conn.fetchval("select pulse.fence($1, $2)", claim.id, claim.lease_id)
+        assert await conn.fetchval("select pulse.complete($1, $2)", claim.id, claim.lease_id)
+
+
+async def test_the_runtime_changes_rows_and_not_the_schema(house: House) -> None:
+    url = house.settings("pulse_runtime").database_url
+    await assert_refused(url, *DDL)
+    await assert_refused(url, "delete from pulse.migrations", "update pulse.installation set buckets = 2")
+
+    kept = {"migrations", "installation"}
+    rows = {(table, kind) for table in await tables(house) - kept for kind in ("select", "insert", "update", "delete")}
+    assert await allowed(house, "pulse_runtime") == rows | {(table, "select") for table in kept}
+
+
+async def test_a_table_of_a_later_migration_is_the_runtimes_too(house: House) -> None:
+    await execute(house.settings("pulse_owner").database_url, "create table pulse.later (x int)")
+    try:
+        await execute(house.settings("pulse_runtime").database_url, "insert into pulse.later values (1)")
+        await assert_refused(house.settings("pulse_read").database_url, "select from pulse.later")
+    finally:
+        await execute(house.url, "drop table pulse.later")
+
+
+# --- enqueue only
+
+
+async def test_who_may_only_enqueue_can_enqueue_with_every_option(house: House) -> None:
+    options = (
+        '{"topic": "orders", "unique_key": "k", "unique_window": "1h", "priority": 3, "tags": ["a"], "delay": "0s"}'
+    )
+    async with connected(house.settings("pulse_enqueue").database_url) as conn:
+        plain = await conn.fetchval("select pulse.enqueue('bill', '{\"n\": 1}', '{\"topic\": \"orders\"}')")
+        first = await conn.fetchval("select pulse.enqueue('bill', '{}', $1)", options)
+        again = await conn.fetchval("select pulse.enqueue('bill', '{}', $1)", options)
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="unknown option"):
+            await conn.fetchval("select pulse.enqueue('bill', '{}', '{\"prio\": 3}')")
+
+    assert first == again != plain
+    async with open_engine(house.settings("pulse_runtime")) as engine:
+        claims = await engine.jobs.claim("orders", worker="w", slots=10)
+        assert {claim.id for claim in claims} == {plain, first}
+
+
+async def test_who_may_only_enqueue_can_do_nothing_else(house: House) -> None:
+    url = house.settings("pulse_enqueue").database_url
+    async with open_engine(house.settings("pulse_runtime")) as engine:
+        await submit_one(engine, topic="theirs")
+        claim = await claim_one(engine, "theirs")
+
+    assert await allowed(house, "pulse_enqueue") == set()
+    for table in sorted(await tables(house)):
+        await assert_refused(
+            url, f"select from pulse.{table}", f"delete from pulse.{table}", f"insert into pulse.{table} default values"
+        )
+    await assert_refused(
+        url,
+        "update pulse.jobs set priority = 100",
+        f"select pulse.fence('{claim.id}', {claim.lease_id})",
+        f"select pulse.complete('{claim.id}', {claim.lease_id})",
+        f"set role pulse_owner{house.suffix}",
+        *DDL,
+    )
+
+
+async def test_the_callers_search_path_is_not_looked_at_while_enqueueing(house: House) -> None:
+    """Or whoever may enqueue could have the owner run functions and read tables of theirs."""
+    role = f"pulse_enqueue{house.suffix}"
+    await execute(house.url, f"create schema evil authorization {role}")
+    trap = "language plpgsql as $$ begin raise 'hijacked by %', current_user; end $$"
+    async with connected(house.settings("pulse_enqueue").database_url) as conn:
+        await conn.execute("grant usage on schema evil to public")
+        await conn.execute(f"create function evil.length(text) returns int {trap}")
+        await conn.execute(f"create function evil.jsonb_strip_nulls(jsonb) returns jsonb {trap}")
+        await conn.execute("create temp table jobs (x int); create temp table installation (x int)")
+        await conn.execute("set search_path = evil, pg_temp, pg_catalog")
+        with pytest.raises(asyncpg.RaiseError, match="hijacked"):
+            await conn.fetchval("select length('a')")
+
+        assert await conn.fetchval("select pulse.enqueue('trapped')")
+
+
+async def test_only_enqueueing_runs_with_the_owners_rights_and_only_for_whom_it_was_granted(house: House) -> None:
+    sql = """
+        select proname::text, proconfig, has_function_privilege('public', pg_proc.oid, 'execute') as is_open
+        from pg_proc where pronamespace = 'pulse'::regnamespace and prosecdef"""
+    async with connected(house.url) as conn:
+        found = [tuple(row) for row in await conn.fetch(sql)]
+
+    assert found == [("enqueue", ["search_path=pg_catalog, pg_temp"], False)]
+
+
+# --- read only
+
+
+async def test_readers_see_every_list(house: House) -> None:
+    async with open_engine(house.settings("pulse_runtime")) as engine:
+        job_id = await submit_one(engine, topic="seen")
+        assert await engine.jobs.report([a_report(await claim_one(engine, "seen"), Outcome.DISCARD)])
+        await engine.jobs.pause("seen")
+
+    async with open_engine(house.settings("pulse_read")) as engine:
+        assert (await engine.jobs.get(job_id)).status is JobStatus.DEAD_LETTERED
+        assert job_id in {job.id for job in (await engine.jobs.find()).jobs}
+        assert len(await engine.jobs.attempts(job_id)) == 1
+        assert "seen" in {count.topic for count in await engine.jobs.counts()}
+        assert "seen" in {pause.topic for pause in await engine.jobs.pauses()}
+
+
+async def test_readers_write_nothing_and_see_no_tokens(house: House) -> None:
+    settings = house.settings("pulse_read")
+    async with open_engine(settings) as engine:
+        with pytest.raises(PulseError, match="permission denied"):
+            await engine.jobs.submit([a_new_job()])
+        with pytest.raises(PulseError, match="permission denied"):
+            await engine.jobs.claim("seen", worker="w", slots=1)
+        with pytest.raises(PulseError, match="permission denied"):
+            await engine.jobs.pause("seen")
+        with pytest.raises(PulseError, match="permission denied"):
+            await engine.tokens.list()
+    await assert_refused(settings.database_url, "select pulse.enqueue('mail')", "delete from pulse.jobs")
+    await assert_refused(settings.database_url, *DDL)
+
+    shown = {(table, "select") for table in await tables(house) - {"tokens"}}
+    assert await allowed(house, "pulse_read") == shown, (
+        "a new table belongs on the page, or among those kept from readers"
+    )
+
+
+# --- roles that were there before
+
+
+async def test_an_upgrade_takes_nothing_from_those_who_could_enqueue_and_gives_it_to_nobody_else(
+    worker_id: str,
+) -> None:
+    name, suffix = f"upgrade_{worker_id}", f"_{worker_id}_{os.getpid()}"
+    writer, reader = f"old writer{suffix}", f"old_reader{suffix}"  # a name that must be quoted
+    settings = Settings(database_url=await recreate_database(name))
+    try:
+        await migrate_up_to(3, settings)
+        await execute(
+            settings.database_url,
+            f"""
+            create role "{writer}" login; create role {reader} login;
+            grant usage on schema pulse to "{writer}", {reader};
+            grant select, insert, update on pulse.jobs, pulse.tallies, pulse.installation to "{writer}";
+            grant select on all tables in schema pulse to {reader};
+            """,
+        )
+        await assert_refused(_as_role(str(settings.database_url), reader), "select pulse.enqueue('mail')")
+
+        await migrate(settings)
+
+        await execute(_as_role(str(settings.database_url), writer.replace(" ", "%20")), "select pulse.enqueue('mail')")
+        await assert_refused(_as_role(str(settings.database_url), reader), "select pulse.enqueue('mail')")
+    finally:
+        await tear_down(name, [f'"{writer}"', reader])
