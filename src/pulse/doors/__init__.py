@@ -1,0 +1,1 @@
+"""How does the world outside reach the engine? Each door translates and calls it, and decides nothing."""

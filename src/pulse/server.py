@@ -1,0 +1,131 @@
+"""What is pulsed made of, and in which order does it come up and go down?
+
+    engine      over one database, with the duties every process shares
+    waiters     those who asked to be told of the end of a job
+    doors       the services, each a translation
+    port        where they are served
+
+Going down is the other way round: balancers are told, workers and waiters move on, calls under way are finished, and
+only then do the duties end and the connections close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulse.doors.grpc.info import InfoDoor
+from pulse.doors.grpc.jobs import Check, JobsDoor, allow
+from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
+from pulse.doors.grpc.port import Port
+from pulse.engine.engine import Engine, open_engine
+from pulse.engine.waiting import Waiters
+from pulse.model.errors import InvalidSettings
+from pulse.model.server_url import parse_listen
+
+if TYPE_CHECKING:
+    from pulse.model.server_url import Address
+    from pulse.settings import Settings
+
+CALLS_GRACE = 10.0  # seconds for calls under way; the longest statement may take 15, but then its caller asks again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Who may call, and what for. Without one, everybody who can connect may do everything."""
+
+    has_tokens: bool = False  # callers must show one
+    interceptors: Sequence[Any] = ()
+    check: Check = allow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What hands jobs to connected workers, as far as the server has to know it."""
+
+    servicers: Sequence[object] = ()  # the Work service
+    workers: Workers = nobody
+    drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
+
+
+OPEN = Guard()
+NO_DISPATCH = Dispatch()
+
+
+class Server:
+    """One pulsed, over an engine that is open. Start it once; drain it and close it."""
+
+    def __init__(self, engine: Engine, *, guard: Guard = OPEN, dispatch: Dispatch = NO_DISPATCH) -> None:
+        settings = engine.settings
+        check_exposure(settings, has_tokens=guard.has_tokens)
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.is_ready = False
+        self._engine = engine
+        self._dispatch = dispatch
+        self._waiters = Waiters(engine)
+        servicers = [
+            InfoDoor(engine, name=self.name),
+            JobsDoor(engine, self._waiters, check=guard.check),
+            OperateDoor(engine, workers=dispatch.workers, check=guard.check),
+            *dispatch.servicers,
+        ]
+        self._port = Port(settings, servicers, guard.interceptors)
+        self._stop = asyncio.Event()
+        self._waiting: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> Address:
+        return self._port.address
+
+    async def start(self) -> None:
+        await self._port.start()
+        self._engine.start()
+        self._waiting = asyncio.create_task(self._waiters.loop.run(self._stop), name="pulse wait")
+        self.is_ready = True
+
+    async def drain(self, grace: float = CALLS_GRACE) -> None:
+        """Let go of everybody, each in a way that loses nothing."""
+        self.is_ready = False
+        await self._port.drain()
+        self._waiters.close()
+        if self._dispatch.drain is not None:
+            await self._dispatch.drain()
+        await self._port.stop(grace)
+
+    async def close(self) -> None:
+        """End what is left, at once."""
+        self.is_ready = False
+        await self._port.stop(0)
+        self._stop.set()
+        if self._waiting is not None:
+            await self._waiting
+
+
+@asynccontextmanager
+async def open_server(settings: Settings) -> AsyncIterator[Server]:
+    """A running server; what the block has not drained is ended with it."""
+    async with open_engine(settings) as engine:
+        # The one place where parts are put together: tokens come in as Guard(…), the dispatcher as Dispatch(…).
+        server = Server(engine)
+        try:
+            await server.start()
+            yield server
+        finally:
+            await server.close()
+
+
+def check_exposure(settings: Settings, *, has_tokens: bool) -> None:
+    """Refuse to let strangers in: whoever can submit a job can make a worker run it."""
+    address = parse_listen(settings.listen)
+    if address.is_loopback or has_tokens or settings.tls_client_ca is not None:
+        return
+    raise InvalidSettings(
+        f"listening on {address} would let everybody who can reach this machine submit and cancel jobs: "
+        "make a token first (`pulse tokens create`), or let only clients with a certificate in (PULSE_TLS_CERT, "
+        "PULSE_TLS_KEY and PULSE_TLS_CLIENT_CA), or listen on 127.0.0.1"
+    )
