@@ -63,6 +63,7 @@ class Server:
     def __init__(self, engine: Engine, *, guard: Guard = OPEN, dispatch: Dispatch = NO_DISPATCH) -> None:
         settings = engine.settings
         check_exposure(settings, has_tokens=guard.has_tokens)
+        self.has_tokens = guard.has_tokens
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self.is_ready = False
         self._engine = engine
@@ -81,6 +82,15 @@ class Server:
     @property
     def address(self) -> Address:
         return self._port.address
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether other machines can reach it."""
+        return not self.address.is_loopback
+
+    async def ask_database(self) -> None:
+        """A cheap question, whose answer means that the database answers."""
+        await self._engine.jobs.pauses()
 
     async def start(self) -> None:
         await self._port.start()

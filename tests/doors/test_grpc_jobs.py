@@ -580,3 +580,64 @@ async def test_an_error_within_is_answered_and_a_mistake_is_kept_to_ourselves(
     assert (answer.status, answer.code) == (status, code)
     assert "hunter2" not in answer.message
     assert ("hunter2" in caplog.text) is (code == "internal")
+
+
+# --- going
+
+
+@pytest.fixture
+def slow(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set it, and calls of GetJob go on."""
+    is_to_go_on, get = asyncio.Event(), engine.jobs.get
+
+    async def get_slowly(job_id: UUID) -> Any:
+        await is_to_go_on.wait()
+        return await get(job_id)
+
+    monkeypatch.setattr(engine.jobs, "get", get_slowly)
+    return is_to_go_on
+
+
+async def test_a_drain_finishes_calls_under_way_and_takes_no_more(
+    client: Client, server: Server, engine: Engine, slow: asyncio.Event
+) -> None:
+    under_way = client.jobs.GetJob(pb.GetJobRequest(id=str(await submit_one(engine))))
+    await asyncio.sleep(0.2)
+    draining = asyncio.create_task(server.drain())
+    await asyncio.sleep(0.2)
+
+    assert not server.is_ready
+    assert (await refused(client.info.GetServerInfo(pb.GetServerInfoRequest()))).status is Status.UNAVAILABLE
+    slow.set()
+
+    assert (await under_way).status == pb.PENDING
+    await asyncio.wait_for(draining, 5)
+
+
+async def test_a_drain_waits_for_the_dispatcher_while_calls_are_still_taken(engine: Engine) -> None:
+    is_drained = asyncio.Event()
+
+    async def drain() -> None:
+        await is_drained.wait()
+
+    server = Server(engine, dispatch=Dispatch(drain=drain))
+    async with served(server, engine) as client:
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0.1)
+
+        assert (await client.info.GetServerInfo(pb.GetServerInfoRequest())).version
+        is_drained.set()
+        await asyncio.wait_for(draining, 5)
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_drain_that_is_cut_short_ends_calls_at_once(client: Client, server: Server) -> None:
+    under_way = client.jobs.GetJob(pb.GetJobRequest(id=NOBODY))
+    await asyncio.sleep(0.2)
+    draining = asyncio.create_task(server.drain())
+    await asyncio.sleep(0.2)
+
+    draining.cancel()
+    await asyncio.wait_for(server.close(), 5)
+
+    assert (await refused(under_way)).status in (Status.UNAVAILABLE, Status.CANCELLED)
