@@ -85,10 +85,6 @@ class Settings:
         if self.server_url is not None:
             parse_server_url(self.server_url)
         parse_listen(self.listen)
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidSettings("tls_cert and tls_key go together: give both files, or neither")
-        if self.tls_client_ca is not None and self.tls_cert is None:
-            raise InvalidSettings("tls_client_ca needs a tls_cert and a tls_key: without TLS no client can show itself")
         if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
             raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 

@@ -247,8 +247,8 @@ async def test_a_canceled_job_is_told_to_its_worker_if_it_sits_here(engine: Engi
     async with running(dispatcher):
         [claim] = await jobs_of(seat)
         lease = Lease(claim.id, claim.lease_id)
-        dispatcher.cancel(lease, "someone else")
-        dispatcher.cancel(lease, "w1")
+        engine.jobs.on_cancel(dispatcher.canceled)
+        await engine.jobs.cancel(claim.id)
         message: Message | None = await seat.next(within=1)
 
     assert message is not None

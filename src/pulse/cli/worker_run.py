@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import signal
 import sys
@@ -19,17 +18,15 @@ from typing import TYPE_CHECKING, NoReturn
 from pulse.cli.exit_codes import OK, REFUSED
 from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
+from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import introduce
 from pulse.links.opening import open_link
-from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError, ServerUnreachable
+from pulse.model.errors import InvalidApp, PulseError
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
-from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker, calm_collector
 from pulse.store import migrate
-from pulse.timing.backoff import Backoff
-from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
     from pulse.cli.worker_plan import Plan
@@ -49,7 +46,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def work(plan: Plan) -> NoReturn:
     """Be a worker until told to stop, and end the process."""
     app = load_app(plan.app)
-    set_up_logs(plan)
+    set_up_logs(plan.log_level, plan.log_format)
     session = Session(as_json=plan.as_json)
     try:
         with reach(session, choose_settings(plan, app)) as found:
@@ -85,17 +82,6 @@ def share_settings(app: Pulse, settings: Settings) -> None:
     for name in SHARED:
         if (value := getattr(settings, name)) is not None:
             os.environ[f"PULSE_{name.upper()}"] = str(value)
-
-
-def set_up_logs(plan: Plan) -> None:
-    """Records learn of their jobs. How they are written is ours to say only if the application has not."""
-    install_job_fields()
-    root = logging.getLogger()
-    if root.handlers and plan.log_level is None and plan.log_format is None:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if plan.log_format == "json" else TextFormatter())
-    logging.basicConfig(level=(plan.log_level or "info").upper(), handlers=[handler], force=True)
 
 
 def leave(code: int) -> NoReturn:
@@ -150,26 +136,9 @@ class WorkerProcess:
     # --- the database
 
     async def _has_database(self) -> bool:
-        """It may come up after us, so it has the engine's patience; a server, which may be deployed after us, has all
-        the time in the world. False if we were told to stop meanwhile."""
-        loop, backoff, failures = asyncio.get_running_loop(), Backoff(), 0
-        patience = math.inf if self._settings.server_url else self._settings.patience.total_seconds()
-        give_up_at = loop.time() + patience
-        while not self._is_told_to_stop.is_set():
-            try:
-                await self._prepare_database()
-            except (DatabaseUnreachable, ServerUnreachable) as error:
-                failures += 1
-                delay = backoff.delay(failures).total_seconds()
-                if loop.time() + delay > give_up_at:
-                    raise
-                if failures == 1:
-                    limit = "ever" if math.isinf(patience) else format_duration(self._settings.patience)
-                    log.warning("%s Trying for %s.", error, limit)
-                await self._sleep(delay)
-            else:
-                return True
-        return False
+        # A server may be deployed after us, so it has all the time in the world.
+        patience = None if self._settings.server_url else self._settings.patience
+        return await wait_for_database(self._prepare_database, patience=patience, told_to_stop=self._is_told_to_stop)
 
     async def _prepare_database(self) -> None:
         if self._settings.server_url:  # which sees to its own
@@ -179,13 +148,6 @@ class WorkerProcess:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)
         await migrate.check(self._settings)
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._is_told_to_stop.wait()
-        except TimeoutError:
-            pass
 
     @asynccontextmanager
     async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:

@@ -107,11 +107,12 @@ class Dispatcher:
             for job_id in job_ids:
                 seat.held.pop(job_id, None)
 
-    def cancel(self, lease: Lease, worker: str | None) -> None:
-        """Tell the handler of a canceled job, if its worker has a seat here; others learn of it by their heartbeat."""
-        seat = self._seats.get(worker or "")
-        if seat is not None and seat.held.pop(lease.id, None) is not None:
-            seat.cancel(lease)
+    def canceled(self, job_ids: Iterable[UUID]) -> None:
+        """Tell the handlers of canceled jobs whose workers sit here; others learn of it by their heartbeat."""
+        for job_id in job_ids:
+            for seat in self._seats.values():
+                if (lease_id := seat.held.pop(job_id, None)) is not None:
+                    seat.cancel(Lease(job_id, lease_id))
 
     # --- the claimer
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLOTS_LIMIT = 10_000  # of one pool
 POOLS_LIMIT = 16
+SILENCE = 15.0  # seconds in which nothing is heard, after which either side gives a stream up
 TOPICS_LIMIT = 1_000  # of one worker
 MESSAGE_SIZE = 1 << 20  # characters of payloads in one message: no more than the largest single one
 

@@ -49,6 +49,7 @@ class RemoteLink:
         self._buckets = info.buckets
         self.lease = convert.read_clock(info.lease)
         self.heartbeat = convert.read_clock(info.heartbeat)
+        self._silence = convert.read_clock(info.silence)
         self._mint = Mint()
         self._listener: Callable[[str], None] = lambda _: None
         self._stream: JobStream | None = None
@@ -91,7 +92,7 @@ class RemoteLink:
 
     def start(self, desk: Desk) -> None:
         self._worker = desk.name
-        self._stream = JobStream(self._servers, desk, self._listener)
+        self._stream = JobStream(self._servers, desk, self._listener, silence=self._silence)
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
 
     async def check(self) -> None:

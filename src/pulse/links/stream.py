@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from contextlib import suppress
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.stream")
 
-SILENCE = 15.0  # seconds without a message, after which a stream is given up; the server pings every five
 SIGN_OF_LIFE = 4.0  # seconds between two updates of credit, at most
 CLOSING = 5.0  # seconds to read what is still on its way when the stream is let go
 
@@ -47,7 +47,9 @@ class _Ended(Exception):
 class JobStream:
     """The way jobs come."""
 
-    def __init__(self, servers: Servers, desk: Desk, tell: Callable[[str], None]) -> None:
+    def __init__(self, servers: Servers, desk: Desk, tell: Callable[[str], None], *, silence: float) -> None:
+        """`silence`: seconds without a message, after which a stream is given up. The server pings more often."""
+        self._silence = silence
         self._servers = servers
         self._desk = desk
         self._tell = tell
@@ -74,7 +76,7 @@ class JobStream:
         """What has arrived of a topic, as far as there is room: those of one message together."""
         waiting = self._arrived.get(topic)
         if not waiting:
-            return Batch([], time.monotonic() + SILENCE)
+            return Batch([], math.inf)
         claims, held_until = waiting.popleft()
         if len(claims) > slots:
             waiting.appendleft(Batch(claims[slots:], held_until))
@@ -107,11 +109,11 @@ class JobStream:
                 await self._hold()
                 failures = 0
             except (PulseError, TimeoutError) as error:
-                failures = 1 if time.monotonic() - started_at > SILENCE else failures + 1
+                failures = 1 if time.monotonic() - started_at > self._silence else failures + 1
                 log.log(
                     logging.WARNING if isinstance(error, Unavailable | TimeoutError) else logging.ERROR,
                     "the stream of jobs has ended, another one is opened: %s",
-                    str(error) or f"nothing was heard for {SILENCE:.0f} s",
+                    str(error) or f"nothing was heard for {self._silence:.0f} s",
                 )
                 await asyncio.sleep(self._pause(failures))
         self._all_read.set()
@@ -166,11 +168,10 @@ class JobStream:
         ]
         return self._desk.held() + arrived
 
-    @staticmethod
-    async def _read(call: Any) -> pb.StreamJobsResponse | None:  # noqa: ANN401
+    async def _read(self, call: Any) -> pb.StreamJobsResponse | None:  # noqa: ANN401
         """The next message; none at the end. A server that says nothing for too long is as good as gone."""
         try:
-            async with asyncio.timeout(SILENCE):
+            async with asyncio.timeout(self._silence):
                 message = await call.read()
         except grpc.aio.AioRpcError as error:
             raise read_error(error) from None

@@ -14,6 +14,8 @@
     │   ├── InvalidApp          `module:app` does not lead to one
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl
+    │   ├── InvalidServerUrl
+    │   ├── MissingPackage      an optional part of the installation is not there
     │   └── UnknownConnection   not a connection or session that can carry a job
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
@@ -34,6 +36,7 @@
     │   ├── JobFailed           dead-lettered; the message is its last error
     │   ├── JobCanceled
     │   └── ResultTimeout       not finished within the time given
+    ├── LimitReached            not now, or not so many
     └── Unavailable             the database, not the caller
         ├── DatabaseUnreachable
         ├── DatabaseReadOnly
@@ -128,6 +131,16 @@ class InvalidDatabaseUrl(InvalidInput):
 
 class InvalidServerUrl(InvalidInput):
     code = "invalid_server_url"
+
+
+class MissingPackage(InvalidInput):
+    """What was asked for needs an extra that is not installed."""
+
+    code = "missing_package"
+
+    def __init__(self, what: str, extra: str, missing: str | None) -> None:
+        super().__init__(f"{what} needs {missing or 'more packages'}: `pip install 'pulse-queue[{extra}]'`")
+        self.extra = extra
 
 
 class UnknownConnection(InvalidInput):
@@ -286,6 +299,12 @@ class ResultTimeout(Unfinished, TimeoutError):
     def __init__(self, job_id: UUID, status: str, seconds: float) -> None:
         super().__init__(f"job {job_id} is still {status} after {seconds:g} s; it goes on, so ask again later")
         self.job_id = job_id
+
+
+class LimitReached(PulseError):
+    """The server has as much of this as it takes; nothing was changed."""
+
+    code = "limit_reached"
 
 
 class Unavailable(PulseError):

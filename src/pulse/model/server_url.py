@@ -76,13 +76,14 @@ def parse_listen(text: str) -> Address:
     except ValueError as error:
         raise InvalidServerUrl(_wrong_listen(text, f" ({error})")) from None
     is_more = found.path or found.query or found.fragment or found.username is not None
-    if not host or is_more or "://" in text:
+    if not host or host.isdigit() or is_more:  # digits alone are a port whose host was forgotten
         raise InvalidServerUrl(_wrong_listen(text))
     return Address(host, DEFAULT_PORT if port is None else port)
 
 
 def _wrong_listen(text: str, why: str = "") -> str:
-    return f"listen {text[:100]!r} is not an address{why}: write host:port, such as 127.0.0.1:8701, 0.0.0.0:8701 or [::1]:8701"
+    right = "write host:port, such as 127.0.0.1:8701, 0.0.0.0:8701 or [::1]:8701"
+    return f"listen {text[:100]!r} is not an address{why}: {right}"
 
 
 def _shown(url: str) -> str:

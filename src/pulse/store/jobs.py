@@ -352,6 +352,14 @@ async def get_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dic
     return {row["id"]: _job(row) for row in rows}
 
 
+async def finished_ids(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+    return {row["id"] for row in await conn.rows("finished_ids", bucket=bucket, ids=ids)}
+
+
+async def read_topics(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, str]:
+    return {row["id"]: row["topic"] for row in await conn.rows("read_topics", bucket=bucket, ids=ids)}
+
+
 async def list_attempts(conn: Connection, *, bucket: int, id: UUID) -> list[Attempt]:  # noqa: A002
     return [Attempt(*row) for row in await conn.rows("list_attempts", bucket=bucket, id=id)]
 

@@ -735,6 +735,22 @@ cross join lateral (
     offset 0
 ) as job;
 
+-- name: finished_ids(bucket, ids)
+-- Which of many are over. Asked again and again for all that anybody waits for, so it reads no more than it must.
+select wanted.id
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select status from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+) as job
+where job.status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+-- name: read_topics(bucket, ids)
+select wanted.id, job.topic
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select topic from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+) as job;
+
 -- name: list_attempts(bucket, id)
 select lease_id, attempt, worker, started_at, ended_at, error, traceback
 from pulse.attempts

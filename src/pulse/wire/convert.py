@@ -37,6 +37,8 @@ from pulse.wire.v1 import pulse_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pulse.model.tokens import Token
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -370,6 +372,19 @@ def write_answers(answers: Iterable[Answer]) -> list[Any]:
 def read_answers(numbers: Iterable[int]) -> list[Answer]:
     """An answer this client does not know yet means at least that the job is no longer its own."""
     return [ANSWER_FROM_WIRE.get(number, Answer.LOST) for number in numbers]
+
+
+# --- who may do what
+
+
+def write_token(token: Token) -> pb.Token:
+    return pb.Token(
+        name=token.name,
+        scopes=[str(scope) for scope in token.scopes],
+        created_at=write_instant(token.created_at),
+        expires_at=write_instant(token.expires_at),
+        revoked_at=write_instant(token.revoked_at),
+    )
 
 
 # --- what an operator asks

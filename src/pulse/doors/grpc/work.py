@@ -12,10 +12,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from pulse.doors.grpc.access import caller
-from pulse.doors.grpc.answering import answering
-from pulse.engine.seats import Canceled, Drain, Handed, Message, Pool, Replaced, Seat
-from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent
+from pulse.doors.grpc.access import Access, caller
+from pulse.doors.grpc.answering import Context, answering
+from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
 from pulse.model.jobs import Answer, Lease
 from pulse.model.tokens import Right
 from pulse.wire import convert
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.stream")
 
 PING_EVERY = 5.0  # seconds of silence
-SILENCE = 15.0  # seconds without a word from a worker, after which its stream is given up
 MOVING = 0.1  # seconds for other servers to hear that a worker has moved
 
 
-class Work(pulse_pb2_grpc.WorkServicer):
+class WorkDoor(pulse_pb2_grpc.WorkServicer):
     """The service Work."""
 
-    def __init__(self, engine: Engine, dispatcher: Dispatcher) -> None:
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, access: Access) -> None:
         self._engine = engine
+        self._access = access
         self._jobs = engine.jobs
         self._dispatcher = dispatcher
         self._lease: timedelta = engine.settings.lease
@@ -50,7 +50,9 @@ class Work(pulse_pb2_grpc.WorkServicer):
     # --- the stream
 
     @answering
-    async def StreamJobs(self, request: pb.StreamJobsRequest, context: Any) -> AsyncIterator[pb.StreamJobsResponse]:  # noqa: ANN401, N802
+    async def StreamJobs(
+        self, request: pb.StreamJobsRequest, _context: Context
+    ) -> AsyncIterator[pb.StreamJobsResponse]:
         worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
@@ -85,6 +87,8 @@ class Work(pulse_pb2_grpc.WorkServicer):
     async def _messages(self, seat: Seat) -> AsyncIterator[pb.StreamJobsResponse]:
         while True:
             message = await seat.next(within=PING_EVERY)
+            if message is None and not await self._access.still_allowed(caller.get()):
+                raise Unauthenticated("the token of this stream was revoked or has expired")
             if time.monotonic() - seat.heard_at > SILENCE:
                 raise StreamSilent(seat.worker, SILENCE)
             yield self._written(message, seat)
@@ -106,7 +110,7 @@ class Work(pulse_pb2_grpc.WorkServicer):
         return pb.StreamJobsResponse(sequence=seat.sent, ping=pb.Ping())
 
     @answering
-    async def UpdateCredit(self, request: pb.UpdateCreditRequest, context: Any) -> pb.UpdateCreditResponse:  # noqa: ANN401, N802
+    async def UpdateCredit(self, request: pb.UpdateCreditRequest, _context: Context) -> pb.UpdateCreditResponse:
         seat = self._seat_of(request.credit.stream)
         self._take_credit(request.credit, seat)
         return pb.UpdateCreditResponse(server_time=convert.write_clock(time.monotonic()), sent=seat.sent)
@@ -123,14 +127,14 @@ class Work(pulse_pb2_grpc.WorkServicer):
     # --- what workers say
 
     @answering
-    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: ANN401, N802
+    async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
         answers = await self._jobs.heartbeat(leases)
         return pb.HeartbeatResponse(answers=convert.write_answers(answers))
 
     @answering
-    async def ReportResults(self, request: pb.ReportResultsRequest, context: Any) -> pb.ReportResultsResponse:  # noqa: ANN401, N802
+    async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
         worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
@@ -140,13 +144,13 @@ class Work(pulse_pb2_grpc.WorkServicer):
         return pb.ReportResultsResponse(answers=convert.write_answers(answers))
 
     @answering
-    async def ReportProgress(self, request: pb.ReportProgressRequest, context: Any) -> pb.ReportProgressResponse:  # noqa: ANN401, N802
+    async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
         worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
         await self._check_theirs(worker, progress)
         return pb.ReportProgressResponse(answers=convert.write_answers(await self._jobs.progress(progress)))
 
     @answering
-    async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, context: Any) -> pb.ReleaseJobsResponse:  # noqa: ANN401, N802
+    async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
         answers = await self._jobs.release(leases)
@@ -165,7 +169,7 @@ class Work(pulse_pb2_grpc.WorkServicer):
             return
         for claim in (await self._jobs.claims_of(unknown)).values():
             if claim.worker != worker:
-                raise Forbidden(f"job {claim.id} is not leased to {worker}")
+                raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
             caller.get().check(Right.WORK, claim.topic)
 
 
