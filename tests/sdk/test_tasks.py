@@ -266,11 +266,38 @@ async def test_an_unknown_id_is_said_to_be_unknown(settings: Settings) -> None:
         await app.handle(str(uuid4())).astatus()
 
 
+def _fail_in_child(send: Any, said: Any) -> None:
+    try:
+        send.enqueue(2)
+    except ServerUnreachable as error:
+        said.put(str(error))
+
+
+@pytest.mark.parametrize("settings", ["server"], indirect=True)
+async def test_a_process_forked_after_grpc_was_used_says_so(engine: Engine, settings: Settings) -> None:
+    """gRPC would crash it. The parent goes on."""
+    with closing(Pulse(settings=settings)) as app:
+        send = declare(app)
+        await send.aenqueue(1)
+        fork = multiprocessing.get_context("fork")
+        said = fork.Queue()
+
+        child = fork.Process(target=_fail_in_child, args=(send, said))
+        child.start()
+        assert "fork before the first enqueue" in await asyncio.to_thread(said.get, timeout=20)
+        await asyncio.to_thread(child.join, 20)
+        await send.aenqueue(3)
+
+    [counts] = await engine.jobs.counts()
+    assert counts.counts == {JobStatus.PENDING: 2}
+
+
 def _enqueue_in_child(send: Any, ids: Any) -> None:
     ids.put(str(send.enqueue(2).id))
     send.app.close()
 
 
+@pytest.mark.parametrize("settings", ["direct"], indirect=True)
 async def test_a_forked_process_enqueues_by_a_way_of_its_own(engine: Engine, settings: Settings) -> None:
     """The child has the parent's memory and not its threads; both go on."""
     with closing(Pulse(settings=settings)) as app:

@@ -14,6 +14,7 @@ from pulse.links.stream import JobStream
 from pulse.model.errors import ServerUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import FINISHED, Submitted
+from pulse.model.text import check_text
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 
@@ -85,7 +86,7 @@ class RemoteLink:
                 return job
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
-        request = pb.CancelJobRequest(id=str(job_id), reason=reason)
+        request = pb.CancelJobRequest(id=str(job_id), reason=check_text("reason", reason, 2_000) if reason else "")
         return convert.read_job(await self._servers.call(lambda server: server.jobs.CancelJob, request))
 
     # --- working

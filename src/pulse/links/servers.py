@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from pathlib import Path
@@ -52,6 +53,7 @@ class Servers:
     """The servers of one URL, called from one event loop."""
 
     def __init__(self, settings: Settings) -> None:
+        _refuse_after_fork()
         named = parse_server_url(settings.server_url or "")
         self._patience = settings.patience.total_seconds()
         self._metadata = (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
@@ -113,6 +115,20 @@ class Servers:
         if not isinstance(known, ServerUnreachable):  # it answered: what stands behind it is away
             return known
         return ServerUnreachable(f"no answer from pulsed at {server.target}: {error.details()}")
+
+
+_used_by: int | None = None  # the process that first used gRPC
+
+
+def _refuse_after_fork() -> None:
+    """gRPC does not survive a fork: what it started in the parent is not in the child, and using it crashes."""
+    global _used_by
+    _used_by = _used_by or os.getpid()
+    if _used_by != os.getpid():
+        raise ServerUnreachable(
+            "this process was forked from one that had spoken to the server already, which gRPC does not survive: "
+            "fork before the first enqueue, or start processes with spawn or forkserver"
+        )
 
 
 def _channel(target: str, settings: Settings, *, is_secure: bool) -> grpc.aio.Channel:

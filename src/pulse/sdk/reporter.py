@@ -111,7 +111,7 @@ class Reporter:
                 failures += 1
                 log.warning("results could not be reported, trying again: %s", error)
                 await asyncio.sleep(self._backoff.delay(failures).total_seconds())
-            except PulseError:
+            except Exception:  # refused, or a mistake of ours: whatever it is, the next batch must go out
                 log.exception("a batch of results was refused; their leases will end")
                 return None
 

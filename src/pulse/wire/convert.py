@@ -50,6 +50,7 @@ ANSWER_TO_WIRE: dict[Answer, Any] = {
 }
 ANSWER_FROM_WIRE = {number: answer for answer, number in ANSWER_TO_WIRE.items()}
 OUTCOME_TO_WIRE: dict[Outcome, Any] = {outcome: pb.Outcome.Value(outcome.value) for outcome in Outcome}
+_COMPLETE = OUTCOME_TO_WIRE[Outcome.COMPLETE]
 OUTCOME_FROM_WIRE = {number: outcome for outcome, number in OUTCOME_TO_WIRE.items()}
 
 
@@ -331,13 +332,16 @@ def read_lease(message: pb.Lease) -> Lease:
 
 
 def write_report(report: Report) -> pb.Report:
+    """An error's text may be anything; what could not be stored could not travel either."""
+    if report.outcome is Outcome.COMPLETE:
+        return pb.Report(job_id=str(report.id), lease_id=report.lease_id, outcome=_COMPLETE, result=report.result)
     return pb.Report(
         job_id=str(report.id),
         lease_id=report.lease_id,
         outcome=OUTCOME_TO_WIRE[report.outcome],
         result=report.result,
-        error=report.error,
-        traceback=report.traceback,
+        error=report.clean_error or "",
+        traceback=report.clean_traceback,
         delay=write_length(report.delay),
     )
 
