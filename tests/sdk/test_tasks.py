@@ -21,6 +21,7 @@ from pulse.model.errors import (
     InvalidPayload,
     InvalidTask,
     JobNotFound,
+    ServerUnreachable,
 )
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing
