@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidSettings
+from pulse.model.server_url import parse_listen, parse_server_url
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
+LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
+MOST_MESSAGE = 1 << 30
+LEAST = {"concurrency": 1, "threads": 1, "processes": 0, "calls_per_second": 1, "streams_per_token": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,17 @@ class Settings:
     watchdog: timedelta = timedelta(seconds=10)
     tick: timedelta = timedelta(milliseconds=500)  # polling, where no wake-up came
 
+    server_url: str | None = None  # for clients; none: the database itself. Several between commas
+    token: str | None = field(default=None, repr=False)  # for clients
+    tls_ca: Path | None = None  # for clients: who vouches for the server, if nobody the system knows
+    listen: str = "127.0.0.1:8701"
+    tls_cert: Path | None = None  # of the server; of a client where the server wants to see one
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # only clients it vouches for may connect
+    message_limit: int = 16 << 20  # bytes
+    calls_per_second: int = 2_000  # of one token
+    streams_per_token: int = 1_000
+
     concurrency: int = 100  # async handlers of one worker at a time
     threads: int = 10  # sync handlers at a time
     processes: int = 0  # handlers in processes of their own at a time; 0: as many as there are processors
@@ -60,10 +75,18 @@ class Settings:
             raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")
         if self.pool_size < 1:
             raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
-        for name, least in (("concurrency", 1), ("threads", 1), ("processes", 0)):
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
         self._check_lengths()
+        self._check_server()
+
+    def _check_server(self) -> None:
+        if self.server_url is not None:
+            parse_server_url(self.server_url)
+        parse_listen(self.listen)
+        if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
+            raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 
     def _check_lengths(self) -> None:
         for name in ("lease", "heartbeat", "watchdog", "tick", "patience"):
@@ -81,10 +104,10 @@ class Settings:
         found: dict[str, Any] = {}
         if url := env.get("DATABASE_URL"):
             found["database_url"] = url
-        for field in fields(cls):
-            if (text := env.get(f"PULSE_{field.name.upper()}")) not in (None, ""):
-                found[field.name] = _read(field.name, str(field.type), str(text))
-        kinds = {field.name: str(field.type) for field in fields(cls)}
+        kinds = {each.name: str(each.type) for each in fields(cls)}
+        for name, kind in kinds.items():
+            if (text := env.get(f"PULSE_{name.upper()}")) not in (None, ""):
+                found[name] = _read(name, kind, str(text))
         for name, value in overrides.items():
             if value is not None:
                 found[name] = _read(name, kinds[name], value) if isinstance(value, str) else value
@@ -111,4 +134,5 @@ READERS: dict[str, Callable[[str], object]] = {
     "bool": _flag,
     "timedelta": parse_duration,
     "Path": Path,
+    "Path | None": Path,
 }

@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pytest
 
 from pulse.model.errors import DatabaseUnreachable, InvalidOption
 from pulse.sdk import health
 from pulse.sdk.health import Health, serve_health
-from pulse.sdk.worker import Worker
 
 
 class Reply(NamedTuple):
@@ -44,7 +43,7 @@ def worker() -> StandIn:
 
 @asynccontextmanager
 async def serving(worker: StandIn) -> AsyncIterator[int]:
-    async with serve_health(Health(cast("Worker", worker), worker.ask), host="127.0.0.1", port=0) as port:
+    async with serve_health(Health(worker, worker.ask), host="127.0.0.1", port=0) as port:
         yield port
 
 
@@ -188,5 +187,5 @@ async def test_a_client_that_went_away_harms_nobody(port: int) -> None:
 
 async def test_a_port_that_is_taken_is_refused_by_its_name(port: int, worker: StandIn) -> None:
     with pytest.raises(InvalidOption, match=f"127.0.0.1:{port}"):
-        async with serve_health(Health(cast("Worker", worker), worker.ask), host="127.0.0.1", port=port):
+        async with serve_health(Health(worker, worker.ask), host="127.0.0.1", port=port):
             pass

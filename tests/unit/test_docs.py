@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulse.cli.exit_codes import exit_code_of
+from pulse.doors.status_codes import status_of
 from pulse.model import errors
 from pulse.model.jobs import TRANSITIONS
 from pulse.settings import Settings
@@ -43,6 +44,16 @@ def test_every_error_is_listed_with_its_codes() -> None:
     kinds = [kind for kind in found if issubclass(kind, errors.PulseError) and kind is not errors.PulseError]
 
     assert sorted(listed) == sorted((kind.__name__, kind.code, str(exit_code_of(kind.__new__(kind)))) for kind in kinds)
+
+
+def test_every_error_is_listed_with_its_status() -> None:
+    text = (DOCS / "reference" / "grpc.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| ([A-Z_]+) \|$", text, re.MULTILINE)
+    found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    kinds = [kind for kind in found if issubclass(kind, errors.PulseError) and kind is not errors.PulseError]
+
+    wanted = [(kind.code, status_of(kind.__new__(kind)).name) for kind in kinds]
+    assert sorted(listed) == sorted([*wanted, ("internal", status_of(errors.PulseError()).name)])
 
 
 def test_every_guarantee_names_tests_that_exist() -> None:

@@ -28,6 +28,16 @@ TWINS: dict[str, tuple[str, Any]] = {
     "heartbeat": ("250ms", timedelta(milliseconds=250)),
     "watchdog": ("7", timedelta(seconds=7)),
     "tick": ("1.5s", timedelta(seconds=1.5)),
+    "server_url": ("grpcs://jobs-a,jobs-b:9000", "grpcs://jobs-a,jobs-b:9000"),
+    "token": ("secret", "secret"),
+    "tls_ca": ("/etc/ca.pem", Path("/etc/ca.pem")),
+    "listen": ("[::1]:9000", "[::1]:9000"),
+    "tls_cert": ("/etc/cert.pem", Path("/etc/cert.pem")),
+    "tls_key": ("/etc/key.pem", Path("/etc/key.pem")),
+    "tls_client_ca": ("/etc/clients.pem", Path("/etc/clients.pem")),
+    "message_limit": ("4194304", 4 << 20),
+    "calls_per_second": ("50", 50),
+    "streams_per_token": ("20", 20),
     "concurrency": ("7", 7),
     "threads": ("3", 3),
     "processes": ("5", 5),
@@ -180,9 +190,17 @@ def test_settings_do_not_change_once_they_are_made() -> None:
         {"patience": timedelta()},
         {"keep_completed": timedelta(seconds=-1)},
         {"keep_dead_lettered": timedelta(days=-1)},
+        {"message_limit": 1 << 20},
+        {"message_limit": 2 << 30},
+        {"calls_per_second": 0},
+        {"streams_per_token": 0},
     ],
     ids=str,
 )
 def test_settings_that_could_never_work_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(given))):
         Settings(**given)
+
+
+def test_a_token_is_not_shown_with_the_settings() -> None:
+    assert "hunter2" not in repr(Settings(token="hunter2"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulse.bench.app import PAYLOAD, app, noop, stamp, stumble, sync_noop
 from pulse.bench.results import Result, percentiles
+from pulse.bench.servers import served
 from pulse.bench.workers import workers
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.ids import Mint
@@ -40,6 +41,7 @@ class Plan:
     notify: bool = True
     background: str = ""
     rows: int = 1_000_000
+    server: bool = False  # whether workers and producers go through one
 
     @property
     def task(self) -> Task[..., Any, Any]:
@@ -53,11 +55,21 @@ class Plan:
             "threads": settings.threads,
             "task": "sync" if self.sync else "async",
             "notify": self.notify,
+            "server": self.server,
         }
 
 
 async def drain(plan: Plan) -> Result:
-    """A backlog worked off by worker processes, against the same moves in bare SQL."""
+    """A backlog worked off by worker processes, against the same moves in bare SQL; through a server, against the same
+    without one."""
+    if not plan.server:
+        return await drain_once(plan, await drain_ceiling(plan))
+    direct = await drain_once(plan, 1.0)
+    async with served(plan.settings) as settings:
+        return await drain_once(replace(plan, settings=settings), direct.rate or 0)
+
+
+async def drain_once(plan: Plan, ceiling: float) -> Result:
     async with bench_engine(plan.settings) as (engine, probe):
         await engine.jobs.pause(plan.task.topic)
         async with workers(plan.settings, count=plan.processes, topics=[plan.task.topic]):
@@ -68,7 +80,6 @@ async def drain(plan: Plan) -> Result:
             await engine.jobs.resume(plan.task.topic)
             seconds = await until_done(engine, probe, plan.task.topic, plan.jobs, started)
             after = await probe.transactions()
-        ceiling = await drain_ceiling(plan)
     rate = plan.jobs / seconds
     return Result(
         scenario="drain",
@@ -85,8 +96,8 @@ async def drain(plan: Plan) -> Result:
 
 async def live(plan: Plan) -> Result:
     """Enqueueing and working at the same time, as fast as both go."""
-    async with bench_engine(plan.settings) as (engine, probe):
-        async with workers(plan.settings, count=plan.processes, topics=[plan.task.topic]):
+    async with way(plan) as settings, bench_engine(settings) as (engine, probe):
+        async with workers(settings, count=plan.processes, topics=[plan.task.topic]):
             before = await probe.transactions()
             started = await probe.now()
             await fill(engine, plan.task, plan.jobs, size=500)
@@ -107,8 +118,7 @@ async def live(plan: Plan) -> Result:
 
 async def latency(plan: Plan) -> Result:
     """From the call of `aenqueue` to the handler's first line, in an idle system, another process's worker."""
-    settings = replace(plan.settings, notify=plan.notify)
-    async with bench_engine(settings), workers(settings, count=1, topics=[stamp.topic]):
+    async with way(plan) as settings, bench_engine(settings), workers(settings, count=1, topics=[stamp.topic]):
         for _ in range(3):  # the first call opens the portal, the second one begins to open a link on this loop
             await stamp.aenqueue()
             await asyncio.sleep(0.5)
@@ -183,6 +193,17 @@ async def enqueue(plan: Plan) -> Result:
 
 
 # --- parts
+
+
+@asynccontextmanager
+async def way(plan: Plan) -> AsyncIterator[Settings]:
+    """Settings that lead to the jobs as the plan wants it."""
+    settings = replace(plan.settings, notify=plan.notify)
+    if not plan.server:
+        yield settings
+        return
+    async with served(settings) as remote:
+        yield remote
 
 
 @asynccontextmanager

@@ -36,7 +36,8 @@ async def workers(settings: Settings, *, count: int, topics: list[str]) -> Async
 
 
 async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Process:
-    env = {
+    env = {"PULSE_SERVER_URL": settings.server_url} if settings.server_url else {}
+    env |= {
         "PULSE_DATABASE_URL": str(settings.database_url),
         "PULSE_SCHEMA": settings.schema,
         "PULSE_CONCURRENCY": str(settings.concurrency),
@@ -64,7 +65,7 @@ async def live(topics: list[str]) -> None:
     worker = Worker(app, topics=topics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     working = asyncio.create_task(worker.run())
-    while not worker.is_ready and not working.done():  # noqa: ASYNC110
+    while not working.done() and not await worker.can_get_jobs():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     calm_collector()
     print("ready", flush=True)  # noqa: T201  the protocol

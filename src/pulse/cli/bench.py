@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "pulse_bench"
 SCENARIOS = ("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue")
+SERVED = ("drain", "live", "latency")
 DEFAULT_JOBS = {"latency": 200, "delayed": 200, "retries": 200}
 # Durable, but without a checkpoint in the middle of a round.
 SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
@@ -46,6 +47,7 @@ SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
     show_default=True,
     help="What else is in the table, for backlog.",
 )
+@click.option("--server", is_flag=True, help="Through a server: drain (beside direct mode), live, latency.")
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="How much of it.")
 @click.pass_obj
 def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **options: Any) -> None:  # noqa: ANN401
@@ -63,6 +65,8 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
     The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
     afterwards. Nothing else there is touched.
     """
+    if options["server"] and scenario not in SERVED:
+        raise click.UsageError(f"--server goes with {', '.join(SERVED)}.")
     jobs = jobs or DEFAULT_JOBS.get(scenario, 50_000)
     with bench_database(session) as settings:
         results = [
@@ -141,6 +145,8 @@ def figures(result: Result) -> Iterator[str]:
         yield f"{result.rate:,.0f} jobs/s"
     if result.ratio is not None:
         beside = "beside a hundred rows" if result.scenario == "backlog" else "of bare SQL"
+        if result.settings.get("server"):
+            beside = "of direct mode"
         yield f"{result.ratio:.2f} {beside} ({result.ceiling_rate:,.0f})"
     if result.p50_ms is not None:
         yield f"p50 {result.p50_ms:.2f} ms, p95 {result.p95_ms:.2f} ms, p99 {result.p99_ms:.2f} ms"

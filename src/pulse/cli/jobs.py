@@ -162,7 +162,7 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
 
 
 def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:
-    with session.database(session.settings()) as settings:
+    with session.reach() as settings:
         # Asked outside the loop, which would keep the first Ctrl-C to itself.
         if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit))):
             click.confirm(question, abort=True, err=True)

@@ -19,6 +19,7 @@ from pulse.cli.dev import dev
 from pulse.cli.jobs import jobs
 from pulse.cli.migrate import migrate
 from pulse.cli.options import Group
+from pulse.cli.server import server
 from pulse.cli.tokens import tokens
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
@@ -37,6 +38,7 @@ def cli() -> None:
       pulse demo                                 see it work, on a Postgres of its own
       pulse dev                                  a worker for the app in this folder, and all it needs
       pulse worker shop.tasks:app                a worker in production
+      pulse server                               jobs over gRPC, for workers without a database
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
@@ -48,7 +50,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, migrate, jobs, topics, tokens, db, bench):
+for command in (demo, dev, worker, server, migrate, jobs, topics, tokens, db, bench):
     cli.add_command(command)
 
 

@@ -15,6 +15,7 @@ from pulse.model.errors import DatabaseUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from pulse.engine.engine import Engine
@@ -79,20 +80,40 @@ class Session:
         return exit_code_of(error)
 
     def use(self, work: Callable[[Engine], Awaitable[T]]) -> T:
-        """Do one piece of work with the engine of the database that was named or found."""
-        with self.database(self.settings()) as settings:
+        """Do one piece of work with the engine: of the server that was named, else of the database."""
+        with self.reach() as settings:
             return use(settings, work)
+
+    @contextmanager
+    def reach(self) -> Iterator[Settings]:
+        """Settings with a way to the jobs in them. A server that was named has its own database."""
+        settings = self.settings()
+        if settings.server_url is not None:
+            yield settings
+            return
+        with self.database(settings) as found:
+            yield found
 
 
 def use(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     """Do one piece of work with the engine. Its duties do not run: a command changes only what it was asked to."""
-    from pulse.engine.engine import open_engine
 
     async def inside() -> T:
-        async with open_engine(settings) as engine:
+        async with open_operating(settings) as engine:
             return await work(engine)
 
     return run(inside())
+
+
+def open_operating(settings: Settings) -> AbstractAsyncContextManager[Any]:
+    """The engine, or a server's that is spoken to in the same words."""
+    if settings.server_url is None:
+        from pulse.engine.engine import open_engine
+
+        return open_engine(settings)
+    from pulse.links.opening import open_remote_operating
+
+    return open_remote_operating(settings)
 
 
 def has_data(state_dir: Path) -> bool:

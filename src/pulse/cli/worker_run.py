@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, NoReturn
 from pulse.cli.exit_codes import OK, REFUSED
 from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
+from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import introduce
-from pulse.links.direct import open_direct
-from pulse.model.errors import DatabaseUnreachable, InvalidApp, PulseError
+from pulse.links.opening import open_link
+from pulse.model.errors import InvalidApp, PulseError
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
-from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker, calm_collector
 from pulse.store import migrate
-from pulse.timing.backoff import Backoff
-from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
     from pulse.cli.worker_plan import Plan
@@ -41,16 +39,17 @@ log = logging.getLogger("pulse.worker")
 RELOAD_GRACE = timedelta(seconds=2)  # whoever saves a file wants to see it run
 LAST_TASKS = 2.0  # seconds for what the application left on the loop
 LAST_WORDS = 2.0  # seconds for logs and streams that somebody may hold
+SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def work(plan: Plan) -> NoReturn:
     """Be a worker until told to stop, and end the process."""
     app = load_app(plan.app)
-    set_up_logs(plan)
+    set_up_logs(plan.log_level, plan.log_format)
     session = Session(as_json=plan.as_json)
     try:
-        with session.database(choose_settings(plan, app)) as found:
+        with reach(session, choose_settings(plan, app)) as found:
             share_settings(app, found)
             # Never closed, which would wait for threads that may be stuck.
             code = asyncio.Runner(loop_factory=new_loop).run(WorkerProcess(plan, app).run())
@@ -60,6 +59,11 @@ def work(plan: Plan) -> NoReturn:
         log.exception("the worker failed")
         code = REFUSED
     leave(code)
+
+
+def reach(session: Session, settings: Settings) -> AbstractContextManager[Settings]:
+    """Settings with a way to the jobs in them: a server that was named, else a database."""
+    return nullcontext(settings) if settings.server_url else session.database(settings)
 
 
 def choose_settings(plan: Plan, app: Pulse) -> Settings:
@@ -75,19 +79,9 @@ def choose_settings(plan: Plan, app: Pulse) -> Settings:
 def share_settings(app: Pulse, settings: Settings) -> None:
     """What handlers enqueue goes where their jobs come from: here, and in the processes they start."""
     app.settings = settings
-    for name in ("database_url", "schema", "state_dir"):
-        os.environ[f"PULSE_{name.upper()}"] = str(getattr(settings, name))
-
-
-def set_up_logs(plan: Plan) -> None:
-    """Records learn of their jobs. How they are written is ours to say only if the application has not."""
-    install_job_fields()
-    root = logging.getLogger()
-    if root.handlers and plan.log_level is None and plan.log_format is None:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if plan.log_format == "json" else TextFormatter())
-    logging.basicConfig(level=(plan.log_level or "info").upper(), handlers=[handler], force=True)
+    for name in SHARED:
+        if (value := getattr(settings, name)) is not None:
+            os.environ[f"PULSE_{name.upper()}"] = str(value)
 
 
 def leave(code: int) -> NoReturn:
@@ -137,49 +131,31 @@ class WorkerProcess:
         unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
         if unfinished:
             log.warning("%s did not finish in time: given back", plural(unfinished, "handler"))
-        return REFUSED if unfinished or self._signals > 1 else OK
+        return REFUSED if unfinished or self._worker.unreported or self._signals > 1 else OK
 
     # --- the database
 
     async def _has_database(self) -> bool:
-        """It may come up after us, so it has the engine's patience. False if we were told to stop meanwhile."""
-        loop, backoff, failures = asyncio.get_running_loop(), Backoff(), 0
-        give_up_at = loop.time() + self._settings.patience.total_seconds()
-        while not self._is_told_to_stop.is_set():
-            try:
-                await self._prepare_database()
-            except DatabaseUnreachable as error:
-                failures += 1
-                delay = backoff.delay(failures).total_seconds()
-                if loop.time() + delay > give_up_at:
-                    raise
-                if failures == 1:
-                    log.warning("%s Trying for %s.", error, format_duration(self._settings.patience))
-                await self._sleep(delay)
-            else:
-                return True
-        return False
+        # A server may be deployed after us, so it has all the time in the world.
+        patience = None if self._settings.server_url else self._settings.patience
+        return await wait_for_database(self._prepare_database, patience=patience, told_to_stop=self._is_told_to_stop)
 
     async def _prepare_database(self) -> None:
+        if self._settings.server_url:  # which sees to its own
+            async with open_link(self._settings):
+                return
         if self._plan.is_dev:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)
         await migrate.check(self._settings)
 
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._is_told_to_stop.wait()
-        except TimeoutError:
-            pass
-
     @asynccontextmanager
     async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:
-        async with open_direct(settings) as self._link:
+        async with open_link(settings) as self._link:
             yield self._link
 
     async def _ask_database(self) -> None:
-        await self._link.ready_topics(self._worker.topics[:1])
+        await self._link.check()
 
     # --- signals
 

@@ -1,1 +1,1 @@
-"""How does the outside come in? Doors translate and call the engine; they decide nothing."""
+"""How does the world outside reach the engine? Each door translates and calls it, and decides nothing."""

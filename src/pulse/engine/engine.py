@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
 from pulse.engine.tokens import Tokens
+from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.store import embedded
 from pulse.store.migrate import check
@@ -19,7 +20,11 @@ from pulse.store.wakeups import Wakeups
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from pulse.engine.loops import Loop
     from pulse.settings import Settings
+
+
+STOP_PATIENCE = 2.0  # seconds; each step is one transaction, so what is cut is undone
 
 
 class Engine:
@@ -31,21 +36,27 @@ class Engine:
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
         self.tokens = Tokens(database)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
+        self.workers = Workers(database)
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Begin the duties of this process."""
+    def start(self, *more: Loop) -> None:
+        """Begin the duties of this process, and those it has beside every process's."""
         self.wakeups.start()
-        self._loops = [
-            asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in self.duties.loops()
-        ]
+        loops = [*self.duties.loops(), *more]
+        self._loops = [asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in loops]
 
     async def stop(self) -> None:
-        """Return when every duty has finished the step it was in."""
+        """Return when every duty has finished the step it was in, unless that cannot reach the database."""
         self._stop.set()
-        await asyncio.gather(*self._loops)
-        await self.wakeups.stop()
+        if self._loops:
+            _, stuck = await asyncio.wait(self._loops, timeout=STOP_PATIENCE)
+            for loop in stuck:
+                loop.cancel()
+            await asyncio.gather(*self._loops, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_PATIENCE):
+                await self.wakeups.stop()
 
 
 @asynccontextmanager

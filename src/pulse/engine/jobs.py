@@ -46,7 +46,7 @@ from pulse.model.jobs import (
 )
 from pulse.model.text import PAYLOAD_WARNING, check_name, check_text, check_topic
 from pulse.store import jobs as store
-from pulse.store.jobs import ClaimKey, Placed, Woken
+from pulse.store.jobs import ClaimKey, ClaimRow, Placed, Woken
 
 if TYPE_CHECKING:
     from pulse.store.pool import Connection, Database
@@ -87,6 +87,20 @@ class Jobs:
         self._mint = Mint()
         self._marks = Marks()
         wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
+        self._enders: list[Callable[[Iterable[UUID]], None]] = []
+        self._cancelers: list[Callable[[Iterable[UUID]], None]] = []
+
+    def on_cancel(self, listener: Callable[[Iterable[UUID]], None]) -> None:
+        """Call `listener` with jobs that were canceled through this process. It must not block."""
+        self._cancelers.append(listener)
+
+    def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
+        """Call `listener` with jobs that a use case of this process may just have finished. It must not block."""
+        self._enders.append(listener)
+
+    def _tell_of_ends(self, job_ids: Iterable[UUID]) -> None:
+        for listener in self._enders:
+            listener(job_ids)
 
     # --- producers
 
@@ -131,7 +145,12 @@ class Jobs:
         async def cancel(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             return await store.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
 
-        return await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
+        outcomes = await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
+        self._tell_of_ends(job_ids)
+        canceled = [job_id for job_id, problem in outcomes.items() if problem is None]
+        for listener in self._cancelers:
+            listener(canceled)
+        return outcomes
 
     async def replay(self, job_id: UUID) -> Job:
         """Give a dead letter a fresh budget of attempts and send it back to work."""
@@ -236,6 +255,8 @@ class Jobs:
             return await _report(conn, bucket, items, waits)
 
         answers = await self._answer("reports", reports, report)
+        if self._enders:
+            self._tell_of_ends([report.id for report in reports])
         if waits:
             self._wakeups.wake_later(min(waits))
         return answers
@@ -250,6 +271,32 @@ class Jobs:
 
         return await self._answer("leases", leases, release)
 
+    async def release_unheld(self, worker: str, held: Sequence[Lease]) -> int:
+        """Give back what is leased to a worker that says it holds only this: the rest never reached it."""
+        check_size("leases", held)
+
+        async def work(conn: Connection) -> list[Woken]:
+            found: list[Woken] = []
+            for bucket in range(self.buckets):
+                theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
+                found += (await store.release_unheld(conn, bucket=bucket, worker=worker, held=theirs))[1]
+            return found
+
+        woken = await self._database.run(work)
+        self._wake(woken)
+        return len(woken)
+
+    async def claims_of(self, leases: Sequence[Lease]) -> dict[ClaimKey, ClaimRow]:
+        """Whose these claims are, where they are the newest of their job."""
+
+        async def work(conn: Connection) -> list[ClaimRow]:
+            found: list[ClaimRow] = []
+            for bucket, ids in _ids_by_bucket([lease.id for lease in leases]):
+                found += await store.read_claims(conn, bucket=bucket, ids=ids)
+            return found
+
+        return {(row.id, row.lease_id): row for row in await self._database.run(work)}
+
     # --- operators
 
     async def get(self, job_id: UUID) -> Job:
@@ -257,6 +304,31 @@ class Jobs:
         if job_id not in found:
             raise JobNotFound(job_id)
         return found[job_id]
+
+    async def get_finished(self, job_ids: Sequence[UUID]) -> dict[UUID, Job]:
+        """Those of many that are over. Only they are read in full, so it may be asked of thousands often."""
+        check_size("ids", job_ids)
+
+        async def work(conn: Connection) -> dict[UUID, Job]:
+            found: dict[UUID, Job] = {}
+            for bucket, ids in _ids_by_bucket(job_ids):
+                if over := await store.finished_ids(conn, bucket=bucket, ids=ids):
+                    found |= await store.get_jobs(conn, bucket=bucket, ids=list(over))
+            return found
+
+        return await self._database.run(work)
+
+    async def topics_of(self, job_ids: Sequence[UUID]) -> dict[UUID, str]:
+        """The topics of those that are there. A job never changes its topic."""
+        check_size("ids", job_ids)
+
+        async def work(conn: Connection) -> dict[UUID, str]:
+            found: dict[UUID, str] = {}
+            for bucket, ids in _ids_by_bucket(job_ids):
+                found |= await store.read_topics(conn, bucket=bucket, ids=ids)
+            return found
+
+        return await self._database.run(work)
 
     async def attempts(self, job_id: UUID) -> list[Attempt]:
         """The failed attempts of a job, oldest first."""
@@ -278,8 +350,9 @@ class Jobs:
 
     async def resume(self, topic: str = "*") -> bool:
         """Answers whether it was paused."""
-        was_paused = await self._database.run(lambda conn: store.resume_topic(conn, topic=topic))
-        self._wake([Woken(topic, 100)])
+        name = topic if topic == "*" else check_topic(topic)
+        was_paused = await self._database.run(lambda conn: store.resume_topic(conn, topic=name))
+        self._wake([Woken(name, 100)])
         return was_paused
 
     async def pauses(self) -> list[Pause]:

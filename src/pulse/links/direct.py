@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.jobs import Jobs
+from pulse.links.link import Batch
+from pulse.model.jobs import FINISHED
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
 
@@ -14,8 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from uuid import UUID
 
+    from pulse.links.link import Desk
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
+
+
+FIRST_LOOK, LONGEST_LOOK = 0.005, 0.25  # seconds between two looks at a job that is waited for
 
 
 @asynccontextmanager
@@ -30,13 +38,18 @@ class DirectLink:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs = engine.jobs
+        self.lease = engine.settings.lease.total_seconds()
+        self.heartbeat = engine.settings.heartbeat.total_seconds()
 
     def start_telling(self) -> None:
         """Tell other processes of what is enqueued here, and nothing else."""
         self._engine.wakeups.start(listen=False)
 
-    def start(self) -> None:
+    def start(self, desk: Desk) -> None:
         self._engine.start()
+
+    async def check(self) -> None:
+        await self._jobs.ready_topics(["pulse.check"])
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))
@@ -50,14 +63,27 @@ class DirectLink:
     async def get(self, job_id: UUID) -> Job:
         return await self._jobs.get(job_id)
 
+    async def wait(self, job_id: UUID, *, seconds: float) -> Job:
+        """Looks ever less often: most results come soon or late."""
+        give_up_at, pause = time.monotonic() + seconds, FIRST_LOOK
+        while (job := await self._jobs.get(job_id)).status not in FINISHED and time.monotonic() < give_up_at:
+            await asyncio.sleep(max(0.0, min(pause, give_up_at - time.monotonic())))
+            pause = min(pause * 1.5, LONGEST_LOOK)
+        return job
+
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
         return await self._jobs.cancel(job_id, reason=reason)
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         return await self._jobs.ready_topics(topics)
 
-    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
-        return await self._jobs.claim(topic, worker=worker, slots=slots)
+    async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
+        asked_at = time.monotonic()
+        claims = await self._jobs.claim(topic, worker=worker, slots=slots)
+        return Batch(claims, asked_at + self.lease)
+
+    async def stop_claiming(self) -> Sequence[Claim]:
+        return []
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         return await self._jobs.report(reports)

@@ -1,8 +1,9 @@
-"""What does the SDK need from whoever holds the jobs? One protocol; direct.py is it over Postgres in this process."""
+"""What does the SDK need from whoever holds the jobs? One protocol: direct.py is it over Postgres in this process,
+remote.py over gRPC to a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ class Producing(Protocol):
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]: ...
     async def get(self, job_id: UUID) -> Job: ...
+    async def wait(self, job_id: UUID, *, seconds: float) -> Job:
+        """The job once it is finished, or as it stands after about that long."""
+
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
 
 
@@ -28,11 +32,51 @@ class Beating(Protocol):
         """Nothing runs for now: let go of what costs others something."""
 
 
+class Places(NamedTuple):
+    """Room for handlers of one kind, and the topics whose jobs may need it."""
+
+    topics: tuple[str, ...]
+    free: int
+
+
+class Desk(Protocol):
+    """What a link may ask the worker it serves."""
+
+    @property
+    def name(self) -> str: ...
+    def places(self) -> list[Places]:
+        """Always as many, in the same order."""
+
+    def held(self) -> list[Lease]:
+        """Everything it holds."""
+
+    def end(self, lease: Lease) -> None:
+        """Someone has canceled this job."""
+
+
+class Batch(NamedTuple):
+    """Jobs leased to this worker together."""
+
+    claims: Sequence[Claim]
+    held_until: float  # on this process's monotonic clock, never later than their leases
+
+
 class Link(Producing, Protocol):
     """What a worker needs, beside what it enqueues itself."""
 
-    def start(self) -> None:
-        """Begin to hear of new work and to do the duties every worker shares."""
+    @property
+    def lease(self) -> float:
+        """Seconds for which a job is leased, by whoever leases it."""
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heartbeats."""
+
+    def start(self, desk: Desk) -> None:
+        """Begin to hear of new work, and to do what every worker shares."""
+
+    async def check(self) -> None:
+        """Raise if jobs could not come just now."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""
@@ -43,7 +87,10 @@ class Link(Producing, Protocol):
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         """Which of the topics have work waiting: one question, however many there are."""
 
-    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]: ...
+    async def claim(self, topic: str, *, worker: str, slots: int) -> Batch: ...
+    async def stop_claiming(self) -> Sequence[Claim]:
+        """Nothing more is wanted; answers with what was leased to this worker and not handed out by `claim`."""
+
     async def report(self, reports: Sequence[Report]) -> list[Answer]: ...
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]: ...
     async def release(self, leases: Sequence[Lease]) -> list[Answer]: ...

@@ -14,13 +14,15 @@
     │   ├── InvalidApp          `module:app` does not lead to one
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl
+    │   ├── InvalidServerUrl
+    │   ├── MissingPackage      an optional part of the installation is not there
     │   └── UnknownConnection   not a connection or session that can carry a job
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
     │   └── Forbidden           the token has no scope for this
-    ├── LimitExceeded           too many calls or streams of one token
     ├── NotFound
     │   ├── JobNotFound
+    │   ├── StreamNotFound      a stream that has ended, or is at another server
     │   └── TokenNotFound
     ├── Conflict                the row is not in the state this needs
     │   ├── IllegalTransition
@@ -33,11 +35,15 @@
     │   ├── JobFailed           dead-lettered; the message is its last error
     │   ├── JobCanceled
     │   └── ResultTimeout       not finished within the time given
+    ├── LimitReached            not now, or not so many
+    │   └── LimitExceeded       too many calls or streams of one token
     └── Unavailable             the database, not the caller
         ├── DatabaseUnreachable
         ├── DatabaseReadOnly
         ├── UnsupportedDatabase
         ├── SchemaMismatch
+        ├── ServerUnreachable   no pulsed answers
+        ├── StreamSilent        a stream was given up because nothing was heard on it
         └── EmbeddedPostgresFailed
 
 Every door maps the nearest ancestor it knows to its own status, so a new error needs no new line there.
@@ -123,6 +129,20 @@ class InvalidDatabaseUrl(InvalidInput):
     code = "invalid_database_url"
 
 
+class InvalidServerUrl(InvalidInput):
+    code = "invalid_server_url"
+
+
+class MissingPackage(InvalidInput):
+    """What was asked for needs an extra that is not installed."""
+
+    code = "missing_package"
+
+    def __init__(self, what: str, extra: str, missing: str | None) -> None:
+        super().__init__(f"{what} needs {missing or 'more packages'}: `pip install 'pulse-queue[{extra}]'`")
+        self.extra = extra
+
+
 class UnknownConnection(InvalidInput):
     code = "unknown_connection"
 
@@ -153,14 +173,6 @@ class Forbidden(AccessDenied):
         self.token = token
 
 
-class LimitExceeded(PulseError):
-    code = "limit_exceeded"
-
-    def __init__(self, token: str, what: str) -> None:
-        super().__init__(f"token {token!r} {what}")
-        self.token = token
-
-
 class NotFound(PulseError):
     code = "not_found"
 
@@ -171,6 +183,13 @@ class JobNotFound(NotFound):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"no job {job_id}: the id is wrong, or retention has removed it")
         self.job_id = job_id
+
+
+class StreamNotFound(NotFound):
+    code = "stream_not_found"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream[:40]!r} has ended or is at another server: open a new one")
 
 
 class TokenNotFound(NotFound):
@@ -274,6 +293,20 @@ class ResultTimeout(Unfinished, TimeoutError):
         self.job_id = job_id
 
 
+class LimitReached(PulseError):
+    """The server has as much of this as it takes; nothing was changed."""
+
+    code = "limit_reached"
+
+
+class LimitExceeded(LimitReached):
+    code = "limit_exceeded"
+
+    def __init__(self, token: str, what: str) -> None:
+        super().__init__(f"token {token!r} {what}")
+        self.token = token
+
+
 class Unavailable(PulseError):
     code = "unavailable"
 
@@ -292,6 +325,17 @@ class UnsupportedDatabase(Unavailable):
 
 class SchemaMismatch(Unavailable):
     code = "schema_mismatch"
+
+
+class ServerUnreachable(Unavailable):
+    code = "server_unreachable"
+
+
+class StreamSilent(Unavailable):
+    code = "stream_silent"
+
+    def __init__(self, worker: str, seconds: float) -> None:
+        super().__init__(f"nothing was heard from {worker} for {seconds:.0f} s, so its stream was ended")
 
 
 class EmbeddedPostgresFailed(Unavailable):

@@ -205,9 +205,9 @@ class Pulse:
 
     @asynccontextmanager
     async def _open_link(self) -> AsyncIterator[Producing]:
-        from pulse.links.direct import open_direct
+        from pulse.links.opening import open_link
 
-        async with open_direct(self.settings) as link:
+        async with open_link(self.settings) as link:
             link.start_telling()
             yield link
 

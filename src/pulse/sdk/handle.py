@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-FIRST_WAIT, LONGEST_WAIT = 0.005, 0.25  # seconds between two looks
+PIECE = 20.0  # seconds of one call
+LONGEST = 1e9
 
 
 class JobHandle(Generic[R]):
@@ -70,14 +70,14 @@ class JobHandle(Generic[R]):
     def result(self, timeout: float | None = None) -> R:
         """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled."""
         wait = _Wait(self.id, timeout)
-        while (job := self.job()).status not in FINISHED:
-            time.sleep(wait.next_pause(job))
+        while wait.goes_on(job := self._app.portal.call(lambda link: link.wait(self.id, seconds=wait.next()))):
+            pass
         return self._outcome(job)
 
     async def aresult(self, timeout: float | None = None) -> R:
         wait = _Wait(self.id, timeout)
-        while (job := await self.ajob()).status not in FINISHED:  # noqa: ASYNC110  there is no event to wait for
-            await asyncio.sleep(wait.next_pause(job))
+        while wait.goes_on(job := await self._app.portal.acall(lambda link: link.wait(self.id, seconds=wait.next()))):
+            pass
         return self._outcome(job)
 
     def _outcome(self, job: Job) -> R:
@@ -89,22 +89,22 @@ class JobHandle(Generic[R]):
 
 
 class _Wait:
-    """How long until the next look, and when to give up."""
+    """Until a job is finished or the time is up, in pieces that any server takes."""
 
     def __init__(self, job_id: UUID, timeout: float | None) -> None:
         self._job_id = job_id
         self._timeout = timeout
-        self._started = time.monotonic()
-        self._pause = FIRST_WAIT
+        self._give_up_at = time.monotonic() + (LONGEST if timeout is None else timeout)
 
-    def next_pause(self, job: Job) -> float:
-        pause, self._pause = self._pause, min(self._pause * 1.5, LONGEST_WAIT)
-        if self._timeout is None:
-            return pause
-        left = self._started + self._timeout - time.monotonic()
-        if left <= 0:
+    def next(self) -> float:
+        return max(0.0, min(PIECE, self._give_up_at - time.monotonic()))
+
+    def goes_on(self, job: Job) -> bool:
+        if job.status in FINISHED:
+            return False
+        if self._timeout is not None and time.monotonic() >= self._give_up_at:
             raise ResultTimeout(self._job_id, job.status, self._timeout)
-        return min(pause, left)
+        return True
 
 
 def _decoded(text: str | None) -> Any:  # noqa: ANN401

@@ -1,7 +1,7 @@
-"""How does an orchestrator learn whether a worker lives, and whether it can take work? Over a very small HTTP server.
+"""How does an orchestrator learn whether a worker or a server lives, and can take work? Over a very small HTTP server.
 
-    GET /livez    (also /healthz)  200 as long as the worker's event loop turns
-    GET /readyz                    200 when it takes jobs and the database answers, else 503 and why
+    GET /livez    (also /healthz)  200 as long as the event loop turns
+    GET /readyz                    200 when it takes work and the database answers, else 503 and why
 
 It lives on the worker's own loop. When a handler keeps that from turning there is no answer at all, which is the
 answer: such a worker claims and reports nothing either.
@@ -17,12 +17,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from pulse.model.errors import InvalidOption, PulseError
-
-if TYPE_CHECKING:
-    from pulse.sdk.worker import Worker
 
 log = logging.getLogger("pulse.worker")
 
@@ -44,11 +41,18 @@ ALIVE = Reply(HTTPStatus.OK, {"status": "ok"})
 BAD = Reply(HTTPStatus.BAD_REQUEST, {"status": "bad request", "why": "that is not a short HTTP/1.1 request"})
 
 
-class Health:
-    """Whether one worker lives and is ready. `ask` puts a cheap question to its database."""
+class Patient(Protocol):
+    """A worker or a server, as far as health looks at it."""
 
-    def __init__(self, worker: Worker, ask: Ask) -> None:
-        self._worker = worker
+    @property
+    def is_ready(self) -> bool: ...
+
+
+class Health:
+    """Whether one of them lives and is ready. `ask` puts a cheap question to its database."""
+
+    def __init__(self, patient: Patient, ask: Ask) -> None:
+        self._patient = patient
         self._ask = ask
         self._asked_at = self._answered_at = -math.inf
         self._trouble = ""
@@ -63,8 +67,8 @@ class Health:
         return Reply(HTTPStatus.NOT_FOUND, {"status": "not found", "why": "there are /livez and /readyz"})
 
     async def _why_not_ready(self) -> str:
-        if not self._worker.is_ready:
-            return "the worker is starting or stopping, and takes no jobs"
+        if not self._patient.is_ready:
+            return "it is starting or stopping, and takes no work"
         async with self._lock:  # whoever asks meanwhile shares the answer
             if time.monotonic() - self._asked_at >= ASK_EVERY:
                 await self._ask_database()

@@ -25,7 +25,6 @@ from pulse.sdk.runs import Cut, Run
 
 if TYPE_CHECKING:
     from pulse.links.link import Beating, Link
-    from pulse.settings import Settings
 
 log = logging.getLogger("pulse.worker")
 
@@ -38,15 +37,13 @@ BEATS_AT_ONCE = 5_000
 class Heartbeats(threading.Thread):
     """Started with the worker, stopped after its last handler."""
 
-    def __init__(
-        self, link: Link, settings: Settings, held: dict[object, Run], end: Callable[[Run, Cut], None]
-    ) -> None:
+    def __init__(self, link: Link, held: dict[object, Run], end: Callable[[Run, Cut], None]) -> None:
         super().__init__(name="pulse heartbeats", daemon=True)
         self._link = link
         self._held = held
         self._end = end
-        self._lease = settings.lease.total_seconds()
-        self._every = settings.heartbeat.total_seconds()
+        self._lease = link.lease
+        self._every = link.heartbeat
         self._margin = min(2.0, self._lease / 10)  # to end a handler before someone else may begin
         self._pause = min(LOOK_EVERY, self._every / 3)
         self._stopping: asyncio.Event | None = None

@@ -35,11 +35,17 @@ class Reporter:
         self._settled = settled
         self._reports: list[Report] = []
         self._releases: list[Lease] = []
+        self._in_flight = 0
         self._notes: dict[UUID, Progress] = {}
         self._has_some = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._backoff = Backoff()
+
+    @property
+    def unsent(self) -> int:
+        """Results on their way, or not yet."""
+        return len(self._reports) + self._in_flight
 
     def report(self, report: Report) -> None:
         self._reports.append(report)
@@ -78,7 +84,9 @@ class Reporter:
         if reports:
             if self._notes and any(report.id in self._notes for report in reports):
                 await self.send_notes()  # once it is reported, nobody may note anything any more
+            self._in_flight = len(reports)
             answers = await self._until_answered(lambda: self._link.report(reports))
+            self._in_flight = 0
             self._settle(reports, answers, again=self._reports)
         releases, self._releases = self._releases[:MOST], self._releases[MOST:]
         if releases:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pulse.links.link import Places
+
 if TYPE_CHECKING:
     from pulse.sdk.task import Task, Where
 
@@ -31,6 +33,14 @@ class Slots:
     def for_topic(self, topic: str) -> int:
         """How many of its jobs can surely start: a topic may hold tasks of several kinds."""
         return min(self.free[where] for where in self._needed[topic])
+
+    def places(self) -> list[Places]:
+        """The same, by kind."""
+        return [
+            Places(tuple(topic for topic, needed in self._needed.items() if where in needed), free)
+            for where, free in self.free.items()
+            if any(where in needed for needed in self._needed.values())
+        ]
 
     def worth_asking(self, topic: str) -> int:
         """Fewer than this, and it pays to wait a moment for more to become free: a claim costs as much for one."""

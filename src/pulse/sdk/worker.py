@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse.links.direct import open_direct
+from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, PulseError
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
@@ -36,7 +36,7 @@ from pulse.timing.duration import format_duration
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pulse.links.link import Link
+    from pulse.links.link import Link, Places
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
 
@@ -44,6 +44,7 @@ log = logging.getLogger("pulse.worker")
 
 CLAIM_LIMIT = 500
 GATHER = 0.002  # seconds to wait for more slots to become free
+CLAIM_PATIENCE = 2.0  # seconds for the answer to the last claim
 UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is looked at again
 CANCEL_PATIENCE = 5.0  # seconds a cancelled handler has to end
 REPORT_PATIENCE = 10.0  # seconds the last reports have when everything else has ended
@@ -61,7 +62,7 @@ class Worker:
         *,
         topics: Sequence[str] | None = None,
         settings: Settings | None = None,
-        open_link: OpenLink = open_direct,
+        open_link: OpenLink = open_any,
     ) -> None:
         self.app = app
         self.settings = settings or app.settings
@@ -71,6 +72,7 @@ class Worker:
         self.name = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
         self.is_ready = False
         self.done = 0  # runs that ended, however they did
+        self.unreported = 0  # results that nobody took before it had to end
         self._open_link = open_link
         self._slots = Slots(self._sizes(), self.topics, app.tasks.values())
         self._held: dict[Any, Run] = {}
@@ -89,6 +91,16 @@ class Worker:
     @property
     def running(self) -> list[Run]:
         return list(self._running.values())
+
+    async def can_get_jobs(self) -> bool:
+        """Whether work would reach it just now."""
+        if not self.is_ready:
+            return False
+        try:
+            await self._link.check()
+        except PulseError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Claim nothing more, let what runs finish within the grace period, then give it back."""
@@ -109,19 +121,31 @@ class Worker:
             self._link = link
             self._loop = asyncio.get_running_loop()
             self._reporter = Reporter(link, self._settled)
-            heartbeats = Heartbeats(link, self.settings, self._held, self._end_from_afar)
+            heartbeats = Heartbeats(link, self._held, self._end_from_afar)
             heartbeats.start()
             reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
             link.on_ready(self._hear)
             link.on_dead_letter(self._mourn)
-            link.start()
+            link.start(self)
             self.is_ready = True
             try:
-                await self._claim_until_stopped()
+                await self._claim_while_wanted()
                 await self._drain()
             finally:
                 self.is_ready = False
                 await self._close(heartbeats, reporting)
+
+    # --- what the link may ask
+
+    def places(self) -> list[Places]:
+        return self._slots.places()
+
+    def held(self) -> list[Lease]:
+        return [Lease(run.claim.id, run.claim.lease_id) for run in self._held.values()]
+
+    def end(self, lease: Lease) -> None:
+        if run := self._held.get((lease.id, lease.lease_id)):
+            self._end(run, Cut.CANCELED)
 
     # --- claiming
 
@@ -132,6 +156,20 @@ class Worker:
         elif topic in self.topics:
             self._maybe_ready[topic] = None
         self._something_changed.set()
+
+    async def _claim_while_wanted(self) -> None:
+        """Told to stop, it waits for an answer that is on its way, but not for as long as an outage lasts."""
+        claiming = asyncio.create_task(self._claim_until_stopped())
+        told = asyncio.create_task(self._is_told_to_stop.wait())
+        try:
+            await asyncio.wait([claiming, told], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([claiming], timeout=CLAIM_PATIENCE)
+        finally:
+            for task in (claiming, told):
+                task.cancel()
+        await asyncio.wait([claiming])
+        if not claiming.cancelled():
+            claiming.result()
 
     async def _claim_until_stopped(self) -> None:
         self._hear("*")
@@ -168,15 +206,13 @@ class Worker:
     async def _claim(self, topic: str) -> None:
         slots = min(self._slots.for_topic(topic), CLAIM_LIMIT)
         del self._maybe_ready[topic]  # before asking: what comes meanwhile puts it back
-        asked_at = time.monotonic()
         try:
-            claims = await self._link.claim(topic, worker=self.name, slots=slots)
+            claims, held_until = await self._link.claim(topic, worker=self.name, slots=slots)
         except BaseException:
             self._maybe_ready[topic] = None
             raise
         if claims:
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
-        held_until = asked_at + self.settings.lease.total_seconds()
         if time.monotonic() > held_until:  # we stood still meanwhile: others may have them by now
             for claim in claims:
                 self._reporter.release(Lease(claim.id, claim.lease_id))
@@ -389,6 +425,8 @@ class Worker:
     async def _drain(self) -> None:
         """What runs may finish; what has not by then is cancelled and given back, uncharged."""
         self.is_ready = False
+        for claim in await self._link.stop_claiming():
+            self._reporter.release(Lease(claim.id, claim.lease_id))
         if self._running:
             grace = format_duration(self.settings.grace)
             log.info("stopping: what runs (%d) has %s to finish", len(self._running), grace)
@@ -418,6 +456,9 @@ class Worker:
                 await self._reporter.send_notes()
                 await self._reporter.idle()
                 await asyncio.gather(*self._errands)
+        self.unreported = self._reporter.unsent
+        if self.unreported:
+            log.error("%d results could not be reported: their jobs will run again", self.unreported)
         heartbeats.stop()
         reporting.cancel()
         await asyncio.gather(reporting, return_exceptions=True)

@@ -26,6 +26,15 @@ ClaimKey = tuple[UUID, int]  # id and lease_id: one claim
 _CLAIM_KEY = itemgetter("id", "lease_id")
 
 
+class ClaimRow(NamedTuple):
+    """Whose a job's newest claim is, or was."""
+
+    id: UUID
+    lease_id: int
+    topic: str
+    worker: str | None
+
+
 class Placed(NamedTuple):
     """A new job with its id and the bucket that id carries."""
 
@@ -230,9 +239,28 @@ async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]
     return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
 
 
+async def release_unheld(
+    conn: Connection, *, bucket: int, worker: str, held: Sequence[Lease]
+) -> tuple[list[ClaimKey], list[Woken]]:
+    """What of a worker's claims is not among these."""
+    rows = await conn.rows(
+        "release_unheld",
+        bucket=bucket,
+        worker=worker,
+        ids=[item.id for item in held],
+        lease_ids=[item.lease_id for item in held],
+    )
+    return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
+
+
 async def read_leases(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, tuple[JobStatus, int]]:
     rows = await conn.rows("read_leases", bucket=bucket, ids=ids)
     return {row["id"]: (JobStatus(row["status"]), row["lease_id"]) for row in rows}
+
+
+async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> list[ClaimRow]:
+    rows = await conn.rows("read_claims", bucket=bucket, ids=ids)
+    return [ClaimRow(row["id"], row["lease_id"], row["topic"], row["locked_by"]) for row in rows]
 
 
 async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[int]:
@@ -322,6 +350,14 @@ async def list_pauses(conn: Connection) -> list[Pause]:
 async def get_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, Job]:
     rows = await conn.rows("get_jobs", bucket=bucket, ids=ids)
     return {row["id"]: _job(row) for row in rows}
+
+
+async def finished_ids(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+    return {row["id"] for row in await conn.rows("finished_ids", bucket=bucket, ids=ids)}
+
+
+async def read_topics(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, str]:
+    return {row["id"]: row["topic"] for row in await conn.rows("read_topics", bucket=bucket, ids=ids)}
 
 
 async def list_attempts(conn: Connection, *, bucket: int, id: UUID) -> list[Attempt]:  # noqa: A002

@@ -391,12 +391,49 @@ tallied as (
 )
 select id, lease_id, topic, priority from released;
 
+-- name: release_unheld(bucket, worker, ids, lease_ids)
+-- As release_jobs, for all that is leased to a worker but what it holds: it never arrived. Reads everything that runs,
+-- which is little beside what such a worker has lost.
+with held as materialized (
+    select bucket, ctid as place
+    from pulse.jobs
+    where bucket = :bucket and status = 'RUNNING' and locked_by = :worker
+        and (id, lease_id) not in (select * from unnest(:ids::uuid[], :lease_ids::bigint[]))
+    limit 10000
+    for no key update skip locked
+),
+released as (
+    update pulse.jobs
+    set status = 'PENDING',
+        ready_at = pulse.now(),
+        refunded = refunded + 1,
+        lease_id = lease_id + 1,
+        locked_by = null,
+        lease_until = null
+    from held
+    where jobs.bucket = held.bucket and jobs.ctid = held.place
+    returning jobs.id, topic, priority, lease_id - 1 as lease_id
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, 'RUNNING', 'PENDING', count(*), pulse.now() from released group by topic
+)
+select id, lease_id, topic, priority from released;
+
 -- name: read_leases(bucket, ids)
 -- What the rows say now, for items that a guarded statement did not move.
 select job.*
 from unnest(:ids::uuid[]) as wanted (id)
 cross join lateral (
     select id, status, lease_id from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+) as job;
+
+-- name: read_claims(bucket, ids)
+-- Who holds what: for a server that is asked about claims it did not make.
+select job.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select id, lease_id, topic, locked_by from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
 ) as job;
 
 -- name: promote_jobs(bucket, limit)
@@ -696,6 +733,22 @@ cross join lateral (
     from pulse.jobs
     where bucket = :bucket and jobs.id = wanted.id
     offset 0
+) as job;
+
+-- name: finished_ids(bucket, ids)
+-- Which of many are over. Asked again and again for all that anybody waits for, so it reads no more than it must.
+select wanted.id
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select status from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
+) as job
+where job.status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+-- name: read_topics(bucket, ids)
+select wanted.id, job.topic
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select topic from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
 ) as job;
 
 -- name: list_attempts(bucket, id)

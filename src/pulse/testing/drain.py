@@ -17,6 +17,7 @@ from uuid import UUID
 from pulse.engine.duties import AT_ONCE
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
+from pulse.links.link import Batch
 from pulse.model.errors import JobNotFound
 from pulse.model.jobs import Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome, Report
 from pulse.sdk.worker import Worker
@@ -25,6 +26,7 @@ from pulse.testing.calls import show_call
 from pulse.testing.summary import DrainFailed, Failure, Summary
 
 if TYPE_CHECKING:
+    from pulse.links.link import Desk
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
     from pulse.store.pool import Database
@@ -160,7 +162,7 @@ class DrainLink(DirectLink):
     async def opened(self, _: Settings) -> AsyncIterator[DrainLink]:
         yield self
 
-    def start(self) -> None:
+    def start(self, desk: Desk) -> None:
         """Nothing runs by itself."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
@@ -170,17 +172,17 @@ class DrainLink(DirectLink):
         for topic in topics:
             self._listener(topic)
 
-    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
+    async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
         self.is_asking = True
         try:
-            claims = await super().claim(topic, worker=worker, slots=slots)
+            claims, held_until = await super().claim(topic, worker=worker, slots=slots)
         finally:
             self.is_asking = False
         known = [claim for claim in claims if self._app.find_task(claim.task)]
         self.foreign |= {claim.id: Lease(claim.id, claim.lease_id) for claim in claims if claim not in known}
         self._claims |= {(claim.id, claim.lease_id): claim for claim in known}
         self._ran(known)
-        return known
+        return Batch(known, held_until)
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         answers = await super().report(reports)

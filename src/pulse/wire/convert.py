@@ -31,10 +31,13 @@ from pulse.model.jobs import (
     RetryPolicy,
     TopicCount,
 )
+from pulse.model.workers import WorkerSeen
 from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from pulse.model.tokens import Token
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -371,6 +374,19 @@ def read_answers(numbers: Iterable[int]) -> list[Answer]:
     return [ANSWER_FROM_WIRE.get(number, Answer.LOST) for number in numbers]
 
 
+# --- who may do what
+
+
+def write_token(token: Token) -> pb.Token:
+    return pb.Token(
+        name=token.name,
+        scopes=[str(scope) for scope in token.scopes],
+        created_at=write_instant(token.created_at),
+        expires_at=write_instant(token.expires_at),
+        revoked_at=write_instant(token.revoked_at),
+    )
+
+
 # --- what an operator asks
 
 
@@ -397,6 +413,32 @@ def read_filter(message: pb.JobFilter) -> JobFilter:
         error=message.error or None,
         submitted_after=read_instant(message, "submitted_after"),
         submitted_before=read_instant(message, "submitted_before"),
+    )
+
+
+def write_worker(worker: WorkerSeen) -> pb.Worker:
+    return pb.Worker(
+        name=worker.name,
+        server=worker.server,
+        version=worker.version,
+        topics=worker.topics,
+        slots=worker.slots,
+        busy=worker.busy,
+        connected_at=write_instant(worker.connected_at),
+        seen_at=write_instant(worker.seen_at),
+    )
+
+
+def read_worker(message: pb.Worker) -> WorkerSeen:
+    return WorkerSeen(
+        name=message.name,
+        server=message.server,
+        version=message.version,
+        topics=list(message.topics),
+        slots=message.slots,
+        busy=message.busy,
+        connected_at=read_instant(message, "connected_at") or EPOCH,
+        seen_at=read_instant(message, "seen_at") or EPOCH,
     )
 
 

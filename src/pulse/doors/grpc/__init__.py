@@ -1,1 +1,1 @@
-"""The door for producers, workers and operators that speak gRPC."""
+"""The door for programs: the services of proto/pulse/v1/pulse.proto."""

@@ -13,17 +13,12 @@ from collections import Counter
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
-from pulse.model.errors import (
-    Forbidden,
-    LimitExceeded,
-    PulseError,
-    Unauthenticated,
-    Unavailable,
-)
+from pulse.doors.grpc.answering import end
+from pulse.model.errors import Forbidden, LimitExceeded, PulseError, Unauthenticated
 from pulse.model.text import check_name
 from pulse.model.tokens import ADMIN, Right, hash_of
 
@@ -148,8 +143,8 @@ class Access(grpc.aio.ServerInterceptor):
         try:
             found = await self._admit(handler_call_details.invocation_metadata, RULES.get(method))
         except PulseError as error:
-            return _refusal(error)
-        return _wrap(handler, self._guard(handler, found))
+            return _refusal(error, method)
+        return _wrap(handler, self._guard(handler, found, method))
 
     async def still_allowed(self, caller: Caller) -> bool:
         """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
@@ -158,7 +153,7 @@ class Access(grpc.aio.ServerInterceptor):
         token = await self._tokens.find_hashed(caller.digest)
         return token is not None and token.is_usable
 
-    def _guard(self, handler: Handler, found: Caller) -> Behaviour:
+    def _guard(self, handler: Handler, found: Caller, method: str) -> Behaviour:
         behaviour = _behaviour(handler)
 
         async def answer_once(request: object, context: Context) -> object:
@@ -166,7 +161,7 @@ class Access(grpc.aio.ServerInterceptor):
             try:
                 return await behaviour(request, context)
             except PulseError as error:
-                await refuse(context, error)
+                await end(context, error, method)
 
         async def answer_in_a_stream(request: object, context: Context) -> AsyncGenerator[Any, None]:
             caller.set(found)
@@ -176,7 +171,7 @@ class Access(grpc.aio.ServerInterceptor):
                     async for message in messages:
                         yield message
             except PulseError as error:
-                await refuse(context, error)
+                await end(context, error, method)
 
         return answer_in_a_stream if handler.response_streaming else answer_once
 
@@ -257,28 +252,11 @@ def check_usable(token: Token) -> None:
         raise Unauthenticated(f"token {token.name!r} has expired")
 
 
-# --- how an error leaves
-
-STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
-    LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Unavailable: grpc.StatusCode.UNAVAILABLE,
-}
-
-
-async def refuse(context: Context, error: PulseError) -> NoReturn:
-    """End the call with the error's status, its message for people, and its code for programs."""
-    known = (STATUS_OF[kind] for kind in type(error).mro() if kind in STATUS_OF)
-    status = next(known, grpc.StatusCode.INTERNAL)
-    await context.abort(status, str(error), trailing_metadata=(("pulse-error", error.code),))
-
-
-def _refusal(error: PulseError) -> Handler:
+def _refusal(error: PulseError, method: str) -> Handler:
     """An answer to any kind of call. As if to a stream, so that not a byte of the request is waited for or read."""
 
     async def answer(_: object, context: Context) -> AsyncGenerator[bytes, None]:
-        await refuse(context, error)
+        await end(context, error, method)
         yield b""
 
     return grpc.stream_stream_rpc_method_handler(cast("Any", answer))

@@ -328,14 +328,16 @@ class Replaced(_message.Message):
     def __init__(self) -> None: ...
 
 class Credit(_message.Message):
-    __slots__ = ("stream", "received", "free")
+    __slots__ = ("stream", "received", "free", "number")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     FREE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     stream: str
     received: int
     free: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, stream: _Optional[str] = ..., received: _Optional[int] = ..., free: _Optional[_Iterable[int]] = ...) -> None: ...
+    number: int
+    def __init__(self, stream: _Optional[str] = ..., received: _Optional[int] = ..., free: _Optional[_Iterable[int]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class UpdateCreditRequest(_message.Message):
     __slots__ = ("credit",)

@@ -1,0 +1,186 @@
+"""What happens between the start of a server's process and its end?"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.output import say, show_json
+from pulse.cli.session import new_loop
+from pulse.cli.startup import set_up_logs, wait_for_database
+from pulse.cli.worker_banner import without_password
+from pulse.sdk.health import Health, serve_health
+from pulse.server import Server, open_server
+from pulse.store import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulse.cli.session import Session
+    from pulse.settings import Settings
+
+log = logging.getLogger("pulse.server")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """What the command line asked of a server."""
+
+    settings: Settings
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+    as_json: bool = False
+
+
+def run_server(session: Session, plan: ServerPlan) -> int:
+    """Be a server until told to stop; answers with the exit code."""
+    set_up_logs(plan.log_level, plan.log_format)
+    is_ours = plan.settings.database_url is None
+    with _ended_by_signals(), session.database(plan.settings, create=True) as found:
+        process = ServerProcess(replace(plan, settings=found), is_to_migrate=is_ours)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(process.run())
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Before the loop can hear them: a Postgres that is just being made is put away before we go."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit(OK)
+
+    before = {number: signal.signal(number, leave) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class ServerProcess:
+    """One server, the signals it obeys and the health it shows."""
+
+    def __init__(self, plan: ServerPlan, *, is_to_migrate: bool) -> None:
+        self._plan = plan
+        self._settings = plan.settings
+        self._is_to_migrate = is_to_migrate
+        self._server: Server | None = None
+        self._schema_version = 0
+        self._signals = 0
+        self._is_told_to_stop = asyncio.Event()
+        self._is_in_a_hurry = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._server is not None and self._server.is_ready
+
+    async def run(self) -> int:
+        """Answers with the exit code."""
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
+        async with AsyncExitStack() as stack:
+            health_port = await self._serve_health(stack)
+            if await self._has_database():
+                self._server = await stack.enter_async_context(open_server(self._settings))
+                introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
+                await self._is_told_to_stop.wait()
+                await self._drain(self._server)
+        return REFUSED if self._signals > 1 else OK
+
+    async def _serve_health(self, stack: AsyncExitStack) -> int | None:
+        plan = self._plan
+        if plan.health_port is None:
+            return None
+        health = Health(self, self._ask_database)
+        return await stack.enter_async_context(serve_health(health, host=plan.health_host, port=plan.health_port))
+
+    async def _drain(self, server: Server) -> None:
+        """Until all have gone, or somebody cannot wait for it."""
+        draining, hurrying = asyncio.create_task(server.drain()), asyncio.create_task(self._is_in_a_hurry.wait())
+        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        hurrying.cancel()
+        await asyncio.wait([draining, hurrying])
+        if not draining.cancelled():
+            draining.result()
+            log.info("stopped")
+
+    # --- the database
+
+    async def _has_database(self) -> bool:
+        return await wait_for_database(
+            self._prepare_database, patience=self._settings.patience, told_to_stop=self._is_told_to_stop
+        )
+
+    async def _prepare_database(self) -> None:
+        if self._is_to_migrate:
+            for applied in await migrate.migrate(self._settings):
+                log.info("applied migration %04d_%s", applied.version, applied.name)
+        self._schema_version = (await migrate.check(self._settings)).version
+
+    async def _ask_database(self) -> None:
+        assert self._server is not None  # whoever is not ready is not asked
+        await self._server.ask_database()
+
+    # --- signals
+
+    def _hear(self, number: int) -> None:
+        self._signals += 1
+        if self._signals > 2:
+            os._exit(REFUSED)
+        name = signal.Signals(number).name
+        if self._signals == 1:
+            log.info("%s: stopping; once more ends calls under way at once", name)
+            self._is_told_to_stop.set()
+        else:
+            log.info("%s again: ending at once", name)
+            self._is_in_a_hurry.set()
+
+
+def introduce(plan: ServerPlan, server: Server, *, health_port: int | None, schema_version: int) -> None:
+    """On stderr; with --json on stdout as well, as a document; among JSON log lines as one of them."""
+    facts = find_facts(plan, server, health_port, schema_version)
+    if plan.as_json:
+        show_json(facts)
+    if plan.log_format == "json":
+        log.info("server starts: %s", ", ".join(f"{name} {value}" for name, value in facts.items()))
+    else:
+        shown = facts | {"schema": f"{facts['schema']}, version {schema_version}"}
+        lines = [f"  {name:<9} {value}" for name, value in shown.items() if name not in ("pid", "version")]
+        say("\n".join([f"Pulse server, pid {os.getpid()}", *lines]), to_stderr=True)
+    if server.is_exposed and plan.settings.tls_cert is None:
+        log.warning("tokens and payloads travel in clear text: set PULSE_TLS_CERT and PULSE_TLS_KEY, or use a tunnel")
+
+
+def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema_version: int) -> dict[str, Any]:
+    settings = plan.settings
+    scheme = "grpc" if settings.tls_cert is None else "grpcs"
+    facts: dict[str, Any] = {
+        "pid": os.getpid(),
+        "address": f"{scheme}://{server.address}",
+        "database": without_password(str(settings.database_url)),
+        "schema": settings.schema,
+        "version": schema_version,
+        "tokens": "on" if server.has_tokens else "off",
+        "tls": describe_tls(settings),
+    }
+    if health_port is not None:
+        host = plan.health_host
+        facts["health"] = f"http://{f'[{host}]' if ':' in host else host}:{health_port}/readyz"
+    return facts
+
+
+def describe_tls(settings: Settings) -> str:
+    if settings.tls_cert is None:
+        return "off"
+    return "on" if settings.tls_client_ca is None else "on, clients show certificates"

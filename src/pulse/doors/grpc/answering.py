@@ -1,0 +1,81 @@
+"""How does a call end when something went wrong? In one way for all of them, so every service method wears this.
+
+An error of ours becomes its status, its message and its code. Anything else is a mistake in the server: the log has the
+whole of it, and the client learns only that there was one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import grpc
+
+from pulse.doors.grpc.reading import UNREADABLE
+from pulse.doors.status_codes import ERROR_TRAILER, INTERNAL_CODE, status_of, trailers_of
+from pulse.model.errors import InvalidInput, PulseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("pulse.server")
+
+# Messages travel in a header, three bytes for each byte that is not plain ASCII, and clients take 8 KiB of headers.
+LONGEST_MESSAGE = 1_500  # bytes
+
+M = TypeVar("M", bound="Callable[..., Any]")
+Context = Any  # grpc.aio.ServicerContext, whose stubs are generic in what nobody here needs
+
+
+def answering(method: M) -> M:
+    """Turn what a service method raises into the end of its call; for those that answer once and those that stream."""
+    wrapped = _streaming(method) if inspect.isasyncgenfunction(method) else _unary(method)
+    return wraps(method)(wrapped)  # type: ignore[return-value]
+
+
+def _unary(method: Callable[..., Any]) -> Callable[..., Any]:
+    async def answer(self: object, request: object, context: Context) -> Any:  # noqa: ANN401
+        try:
+            return await method(self, _readable(request), context)
+        except Exception as error:
+            await end(context, error, method.__name__)
+
+    return answer
+
+
+def _streaming(method: Callable[..., Any]) -> Callable[..., Any]:
+    async def answer(self: object, request: object, context: Context) -> Any:  # noqa: ANN401
+        try:
+            async for message in method(self, _readable(request), context):
+                yield message
+        except Exception as error:
+            await end(context, error, method.__name__)
+
+    return answer
+
+
+def _readable(request: object) -> object:
+    if request is UNREADABLE:
+        raise InvalidInput("the bytes of the request are not the message this method takes")
+    return request
+
+
+async def end(context: Context, error: Exception, method: str) -> NoReturn:
+    """End the call as this error says. Also for interceptors, which refuse before there is a method."""
+    if isinstance(error, grpc.aio.AbortError):  # ended already
+        raise error
+    if isinstance(error, PulseError):
+        await context.abort(status_of(error), _cut(str(error)), trailers_of(error))
+    else:
+        log.error("%s failed", method, exc_info=error)
+        await context.abort(
+            grpc.StatusCode.INTERNAL, f"{method} failed; the server's log says why", ((ERROR_TRAILER, INTERNAL_CODE),)
+        )
+    raise AssertionError("abort raises")
+
+
+def _cut(message: str) -> str:
+    raw = message.encode(errors="replace")
+    return message if len(raw) <= LONGEST_MESSAGE else raw[:LONGEST_MESSAGE].decode(errors="ignore") + "…"

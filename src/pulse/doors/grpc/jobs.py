@@ -1,0 +1,77 @@
+"""What can a producer ask over gRPC?
+
+Each method first finds out which topics a call is about, then has the caller checked for them, and only then answers
+or changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pulse.doors.grpc.answering import Context, answering
+from pulse.model.errors import InvalidOption
+from pulse.model.jobs import FINISHED
+from pulse.wire import convert
+from pulse.wire.v1 import pulse_pb2 as pb
+from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from pulse.engine.engine import Engine
+    from pulse.engine.waiting import Waiters
+
+LONGEST_WAIT = timedelta(seconds=20)
+
+Check = Callable[[str, str], None]  # raises if the caller of this call lacks the scope for the topic ("*": all of them)
+
+
+def allow(_scope: str, _topic: str) -> None:
+    """The check where nobody has to show who they are."""
+
+
+class JobsDoor(pb_grpc.JobsServicer):
+    def __init__(self, engine: Engine, waiters: Waiters, *, check: Check = allow) -> None:
+        self._jobs = engine.jobs
+        self._waiters = waiters
+        self._check = check
+
+    @answering
+    async def SubmitJobs(self, request: pb.SubmitJobsRequest, _context: Context) -> pb.SubmitJobsResponse:
+        new = [convert.read_new_job(job) for job in request.jobs]
+        for topic in {job.routed_topic for job in new}:
+            self._check("submit", topic)
+        submitted = await self._jobs.submit(new)
+        return pb.SubmitJobsResponse(jobs=[pb.Submitted(id=str(each.id), created=each.created) for each in submitted])
+
+    @answering
+    async def GetJob(self, request: pb.GetJobRequest, _context: Context) -> pb.Job:
+        job = await self._jobs.get(convert.read_id(request.id))
+        self._check("follow", job.topic)
+        return convert.write_job(job)
+
+    @answering
+    async def WaitJob(self, request: pb.WaitJobRequest, _context: Context) -> pb.Job:
+        job_id, patience = convert.read_id(request.id), _read_patience(request)
+        with self._waiters.enter(job_id) as waiter:
+            job = await self._jobs.get(job_id)
+            self._check("follow", job.topic)
+            if job.status not in FINISHED and patience:
+                job = await waiter.wait(patience) or await self._jobs.get(job_id)
+        return convert.write_job(job)
+
+    @answering
+    async def CancelJob(self, request: pb.CancelJobRequest, _context: Context) -> pb.Job:
+        job_id = convert.read_id(request.id)
+        job = await self._jobs.get(job_id)
+        self._check("follow", job.topic)
+        return convert.write_job(await self._jobs.cancel(job_id, reason=request.reason))
+
+
+def _read_patience(request: pb.WaitJobRequest) -> timedelta:
+    patience = convert.read_length(request, "patience")
+    if patience is None:
+        return LONGEST_WAIT
+    if not timedelta() <= patience <= LONGEST_WAIT:
+        raise InvalidOption("patience", str(patience), "it is 0 to 20 seconds: ask again for longer")
+    return patience

@@ -1,0 +1,177 @@
+"""How do jobs reach workers over gRPC, and how do their results come back?
+
+A stream only brings jobs; everything else is a call of its own, which any server can answer, because what a worker
+holds is a row. A worker's name in the rows is its token's name and its own, so nobody can speak for another's worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from pulse.doors.grpc.access import Access, caller
+from pulse.doors.grpc.answering import Context, answering
+from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
+from pulse.model.jobs import Answer, Lease
+from pulse.model.tokens import Right
+from pulse.wire import convert
+from pulse.wire.v1 import pulse_pb2 as pb
+from pulse.wire.v1 import pulse_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from datetime import timedelta
+
+    from pulse.engine.dispatch import Dispatcher
+    from pulse.engine.engine import Engine
+    from pulse.engine.jobs import Claimed
+
+log = logging.getLogger("pulse.stream")
+
+PING_EVERY = 5.0  # seconds of silence
+MOVING = 0.1  # seconds for other servers to hear that a worker has moved
+
+
+class WorkDoor(pulse_pb2_grpc.WorkServicer):
+    """The service Work."""
+
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, access: Access) -> None:
+        self._engine = engine
+        self._access = access
+        self._jobs = engine.jobs
+        self._dispatcher = dispatcher
+        self._lease: timedelta = engine.settings.lease
+        self._streams: dict[str, Seat] = {}
+
+    # --- the stream
+
+    @answering
+    async def StreamJobs(
+        self, request: pb.StreamJobsRequest, _context: Context
+    ) -> AsyncIterator[pb.StreamJobsResponse]:
+        worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+        for topic in {topic for pool in pools for topic in pool.topics}:
+            caller.get().check(Right.WORK, topic)
+        seat = Seat(worker, pools, version=request.version[:100])
+        await self._move_in(seat, request)
+        stream = secrets.token_hex(8)
+        self._streams[stream] = seat
+        try:
+            hello = pb.Hello(stream=stream, worker=worker, server_time=convert.write_clock(time.monotonic()))
+            yield pb.StreamJobsResponse(hello=hello)
+            async for message in self._messages(seat):
+                yield message
+        finally:
+            del self._streams[stream]
+            await asyncio.shield(self._dispatcher.leave(seat))
+
+    async def _move_in(self, seat: Seat, request: pb.StreamJobsRequest) -> None:
+        """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
+        what it was sent and never got is given back."""
+        if request.HasField("resume"):
+            held = [convert.read_lease(lease) for lease in request.resume.held]
+            self._dispatcher.replace(seat.worker)
+            await self._engine.wakeups.tell_moved(seat.worker)
+            await asyncio.sleep(MOVING)
+            if given_back := await self._jobs.release_unheld(seat.worker, held):
+                log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
+            for (job_id, lease_id), claim in (await self._jobs.claims_of(held)).items():
+                if claim.worker == seat.worker:
+                    seat.held[job_id] = lease_id
+        self._dispatcher.join(seat)
+
+    async def _messages(self, seat: Seat) -> AsyncIterator[pb.StreamJobsResponse]:
+        while True:
+            message = await seat.next(within=PING_EVERY)
+            if message is None and not await self._access.still_allowed(caller.get()):
+                raise Unauthenticated("the token of this stream was revoked or has expired")
+            if time.monotonic() - seat.heard_at > SILENCE:
+                raise StreamSilent(seat.worker, SILENCE)
+            yield self._written(message, seat)
+            if isinstance(message, Drain | Replaced):
+                return
+
+    def _written(self, message: Message | None, seat: Seat) -> pb.StreamJobsResponse:
+        match message:
+            case Handed(sequence, claims, claimed_at):
+                jobs = convert.write_assignments(claims, server_time=claimed_at, lease=self._lease)
+                return pb.StreamJobsResponse(sequence=sequence, assignments=jobs)
+            case Canceled(sequence, leases):
+                written = [convert.write_lease(lease) for lease in leases]
+                return pb.StreamJobsResponse(sequence=sequence, canceled=pb.Cancellations(jobs=written))
+            case Drain(sequence):
+                return pb.StreamJobsResponse(sequence=sequence, drain=pb.Drain())
+            case Replaced(sequence):
+                return pb.StreamJobsResponse(sequence=sequence, replaced=pb.Replaced())
+        return pb.StreamJobsResponse(sequence=seat.sent, ping=pb.Ping())
+
+    @answering
+    async def UpdateCredit(self, request: pb.UpdateCreditRequest, _context: Context) -> pb.UpdateCreditResponse:
+        seat = self._seat_of(request.credit.stream)
+        self._take_credit(request.credit, seat)
+        return pb.UpdateCreditResponse(server_time=convert.write_clock(time.monotonic()), sent=seat.sent)
+
+    def _seat_of(self, stream: str) -> Seat:
+        seat = self._streams.get(stream)
+        if seat is None or not seat.worker.startswith(f"{caller.get().name}/"):
+            raise StreamNotFound(stream)
+        return seat
+
+    def _take_credit(self, credit: pb.Credit, seat: Seat) -> None:
+        self._dispatcher.offer(seat, received=credit.received, free=list(credit.free), number=credit.number)
+
+    # --- what workers say
+
+    @answering
+    async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
+        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
+        await self._check_theirs(worker, leases)
+        answers = await self._jobs.heartbeat(leases)
+        return pb.HeartbeatResponse(answers=convert.write_answers(answers))
+
+    @answering
+    async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
+        worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
+        if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
+            self._take_credit(request.credit, self._seat_of(request.credit.stream))
+        await self._check_theirs(worker, reports)
+        answers = await self._jobs.report(reports)
+        self._settle(worker, reports, answers)
+        return pb.ReportResultsResponse(answers=convert.write_answers(answers))
+
+    @answering
+    async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
+        worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
+        await self._check_theirs(worker, progress)
+        return pb.ReportProgressResponse(answers=convert.write_answers(await self._jobs.progress(progress)))
+
+    @answering
+    async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
+        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
+        await self._check_theirs(worker, leases)
+        answers = await self._jobs.release(leases)
+        self._settle(worker, leases, answers)
+        return pb.ReleaseJobsResponse(answers=convert.write_answers(answers))
+
+    def _settle(self, worker: str, items: Sequence[Claimed], answers: Sequence[Answer]) -> None:
+        done = (item.id for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
+        self._dispatcher.settled(worker, done)
+
+    async def _check_theirs(self, worker: str, items: Iterable[Claimed]) -> None:
+        """Nobody speaks for another's claim. What this server handed out itself it knows; the rest the rows say."""
+        known = self._dispatcher.held_by(worker)
+        unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
+        if not unknown:
+            return
+        for claim in (await self._jobs.claims_of(unknown)).values():
+            if claim.worker != worker:
+                raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
+            caller.get().check(Right.WORK, claim.topic)
+
+
+def _worker(request: Any) -> str:  # noqa: ANN401  every request that has one
+    return caller.get().worker_named(request.worker)

@@ -1,0 +1,228 @@
+"""Which connected worker gets which job? One claimer for all of a server's streams.
+
+It asks the database only when there may be work and someone who can begin it: woken by submits, by other processes, by
+credit, and by a tick that asks once for all topics. So an idle server costs as much with one worker as with a
+thousand. A job is claimed for a named worker before anything is sent, so no two streams can have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from pulse.engine.jobs import CLAIM_LIMIT, Jobs
+from pulse.model.errors import PulseError
+from pulse.model.jobs import Claim, Lease
+from pulse.timing.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from pulse.engine.seats import Seat
+    from pulse.settings import Settings
+
+log = logging.getLogger("pulse.dispatch")
+
+GATHER = 0.002  # seconds to wait for more credit, where little is free
+WORTH = 100  # jobs a claim should be able to get, where so many places exist
+
+
+class Dispatcher:
+    """Deals waiting jobs to the seats."""
+
+    def __init__(self, jobs: Jobs, settings: Settings) -> None:
+        self._jobs = jobs
+        self._tick = settings.tick.total_seconds()
+        self._seats: dict[str, Seat] = {}
+        self._by_topic: dict[str, dict[str, Seat]] = defaultdict(dict)
+        self._maybe_ready: dict[str, None] = {}
+        self._something_changed = asyncio.Event()
+        self._is_draining = False
+
+    # --- who is there
+
+    @property
+    def seats(self) -> list[Seat]:
+        return list(self._seats.values())
+
+    def join(self, seat: Seat) -> None:
+        """A worker takes its seat. One that has a seat already loses it: the newer stream wins."""
+        self.replace(seat.worker)
+        if self._is_draining:
+            seat.dismiss()
+            return
+        self._seats[seat.worker] = seat
+        for topic in seat.topics:
+            self._by_topic[topic][seat.worker] = seat
+            self.hear(topic)
+
+    def replace(self, worker: str) -> None:
+        """Another stream has this worker's name now, here or at another server."""
+        if older := self._seats.get(worker):
+            self._unseat(older)
+            older.dismiss(is_replaced=True)
+
+    async def leave(self, seat: Seat) -> None:
+        """Its stream has ended. What surely never left goes back to the others, uncharged."""
+        self._unseat(seat)
+        if unsent := seat.leave():
+            await self._give_back(unsent)
+
+    def _unseat(self, seat: Seat) -> None:
+        if self._seats.get(seat.worker) is not seat:
+            return
+        del self._seats[seat.worker]
+        for topic in seat.topics:
+            del self._by_topic[topic][seat.worker]
+            if not self._by_topic[topic]:
+                del self._by_topic[topic]
+
+    def drain(self) -> None:
+        """Claim nothing more, and send everyone elsewhere."""
+        self._is_draining = True
+        self._something_changed.set()
+        for seat in self.seats:
+            self._unseat(seat)
+            seat.dismiss()
+
+    def offer(self, seat: Seat, *, received: int, free: Sequence[int], number: int = 0) -> None:
+        """A worker says what it can take."""
+        if seat.has_left:
+            return
+        seat.update(received=received, free=free, number=number)
+        self._something_changed.set()
+
+    def held_by(self, worker: str) -> Mapping[UUID, int]:
+        """What a worker was given here and has not settled: fences by job."""
+        seat = self._seats.get(worker)
+        return seat.held if seat else {}
+
+    def settled(self, worker: str, job_ids: Iterable[UUID]) -> None:
+        """These were reported or given back."""
+        if seat := self._seats.get(worker):
+            for job_id in job_ids:
+                seat.held.pop(job_id, None)
+
+    def canceled(self, job_ids: Iterable[UUID]) -> None:
+        """Tell the handlers of canceled jobs whose workers sit here; others learn of it by their heartbeat."""
+        for job_id in job_ids:
+            for seat in self._seats.values():
+                if (lease_id := seat.held.pop(job_id, None)) is not None:
+                    seat.cancel(Lease(job_id, lease_id))
+
+    # --- the claimer
+
+    def hear(self, topic: str) -> None:
+        """Work may have come."""
+        if topic == "*":
+            self._maybe_ready |= dict.fromkeys(self._by_topic)
+        elif topic in self._by_topic:
+            self._maybe_ready[topic] = None
+        self._something_changed.set()
+
+    async def run(self) -> None:
+        """Until drained, and then not before what was claimed is handed out. No error of the database ends a stream."""
+        backoff, failures = Backoff(), 0
+        while not self._is_draining:
+            try:
+                await self._step()
+                failures = 0
+            except PulseError as error:
+                failures += 1
+                log.warning("could not claim, trying again: %s", error)
+                await asyncio.sleep(backoff.delay(failures).total_seconds())
+
+    async def _step(self) -> None:
+        topic = self._next_topic()
+        if topic is None:
+            await self._wait_or_look()
+            return
+        if self._credit(topic) < self._worth_asking(topic):
+            await asyncio.sleep(GATHER)
+        await self._claim(topic)
+
+    def _next_topic(self) -> str | None:
+        """The topic that has waited longest among those with work and someone to do it."""
+        for topic in list(self._maybe_ready):
+            if topic not in self._by_topic:
+                del self._maybe_ready[topic]
+            elif any(seat.credit(topic) > 0 for seat in self._by_topic[topic].values()):
+                return topic
+        return None
+
+    def _credit(self, topic: str) -> int:
+        return sum(max(0, seat.credit(topic)) for seat in self._by_topic[topic].values())
+
+    def _worth_asking(self, topic: str) -> int:
+        """Fewer places than this, and it pays to wait a moment for more: a claim costs as much for one."""
+        seats = self._by_topic[topic].values()
+        slots = sum(pool.slots for seat in seats for pool in seat.pools if topic in pool.topics)
+        return min(WORTH, max(1, slots // 2))
+
+    async def _wait_or_look(self) -> None:
+        """Until something changed; after a tick without, ask what waits, once for all topics."""
+        self._something_changed.clear()
+        is_time_up = False
+
+        def ring() -> None:
+            nonlocal is_time_up
+            is_time_up = True
+            self._something_changed.set()
+
+        timer = asyncio.get_running_loop().call_later(self._tick, ring)
+        await self._something_changed.wait()
+        timer.cancel()
+        if is_time_up and (topics := [topic for topic in self._by_topic if self._credit(topic) > 0]):
+            for topic in await self._jobs.ready_topics(topics):
+                self._maybe_ready[topic] = None
+
+    async def _claim(self, topic: str) -> None:
+        names = self._deal(topic)
+        if not names:  # whoever was free while we gathered is gone
+            return
+        del self._maybe_ready[topic]  # before asking: what comes meanwhile puts it back
+        asked_at = time.monotonic()
+        try:
+            claims = await self._jobs.claim_for(topic, names, slots=len(names))
+        except BaseException:
+            self._maybe_ready[topic] = None
+            raise
+        if claims:
+            self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
+            await self._hand_out(claims, asked_at)
+
+    def _deal(self, topic: str) -> list[str]:
+        """A name for each free place, in turn: those with equal credit get equal shares, of few jobs too."""
+        seats = self._by_topic.get(topic, {})
+        left = {name: credit for name, seat in seats.items() if (credit := seat.credit(topic)) > 0}
+        names: list[str] = []
+        while left and len(names) < CLAIM_LIMIT:
+            names += left
+            left = {name: credit - 1 for name, credit in left.items() if credit > 1}
+        if names:  # whoever was first goes to the end, so that the odd job is not always theirs
+            seats[names[0]] = seats.pop(names[0])
+        return names[:CLAIM_LIMIT]
+
+    async def _hand_out(self, claims: Sequence[Claim], claimed_at: float) -> None:
+        by_worker: dict[str, list[Claim]] = defaultdict(list)
+        for claim in claims:
+            by_worker[claim.worker].append(claim)
+        homeless: list[Lease] = []
+        for worker, theirs in by_worker.items():
+            seat = self._seats.get(worker)
+            if seat is None or seat.has_left or not all(claim.topic in seat.topics for claim in theirs):
+                homeless += [Lease(claim.id, claim.lease_id) for claim in theirs]
+            else:
+                seat.hand(theirs, claimed_at=claimed_at)
+        if homeless:
+            await self._give_back(homeless)
+
+    async def _give_back(self, leases: Sequence[Lease]) -> None:
+        try:
+            await self._jobs.release(leases)
+        except PulseError as error:
+            log.warning("%d unsent jobs could not be given back, so their leases will end: %s", len(leases), error)

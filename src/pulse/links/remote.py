@@ -1,0 +1,195 @@
+"""How does the SDK reach the jobs through a server? The link's words as calls, each repeated until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pulse.links.servers import Servers
+from pulse.links.stream import JobStream
+from pulse.model.errors import ServerUnreachable
+from pulse.model.ids import Mint, bucket_of_topic
+from pulse.model.jobs import FINISHED, Submitted
+from pulse.wire import convert
+from pulse.wire.v1 import pulse_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from uuid import UUID
+
+    from pulse.links.link import Batch, Desk
+    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report
+    from pulse.settings import Settings
+
+LONGEST_WAIT = 20.0  # seconds a server waits for a job within one call
+PART = 1 << 20  # characters of results in one call
+
+
+@asynccontextmanager
+async def open_remote(settings: Settings) -> AsyncIterator[RemoteLink]:
+    async with Servers(settings) as servers:
+        info = await servers.call(lambda server: server.info.GetServerInfo, pb.GetServerInfoRequest())
+        link = RemoteLink(servers, settings, info)
+        try:
+            yield link
+        finally:
+            await link.close()
+
+
+class RemoteLink:
+    """The servers, said in the link's words."""
+
+    def __init__(self, servers: Servers, settings: Settings, info: pb.ServerInfo) -> None:
+        self._servers = servers
+        self._settings = settings
+        self._buckets = info.buckets
+        self.lease = convert.read_clock(info.lease)
+        self.heartbeat = convert.read_clock(info.heartbeat)
+        self._silence = convert.read_clock(info.silence)
+        self._mint = Mint()
+        self._listener: Callable[[str], None] = lambda _: None
+        self._stream: JobStream | None = None
+        self._streaming: asyncio.Task[None] | None = None
+        self._worker = ""
+
+    # --- producing
+
+    def start_telling(self) -> None:
+        """The server tells others of what is enqueued."""
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """Ids are minted here, so that a call whose answer was lost can be repeated."""
+        minted = self._mint.ids([bucket_of_topic(job.routed_topic, self._buckets) for job in jobs])
+        named = [job if job.id else msgspec.structs.replace(job, id=own) for job, own in zip(jobs, minted, strict=True)]
+        request = pb.SubmitJobsRequest(jobs=[convert.write_new_job(job) for job in named])
+        answer = await self._servers.call(lambda server: server.jobs.SubmitJobs, request)
+        return [Submitted(convert.read_id(job.id), job.created) for job in answer.jobs]
+
+    async def get(self, job_id: UUID) -> Job:
+        request = pb.GetJobRequest(id=str(job_id))
+        return convert.read_job(await self._servers.call(lambda server: server.jobs.GetJob, request))
+
+    async def wait(self, job_id: UUID, *, seconds: float) -> Job:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + seconds
+        while True:
+            patience = max(0.0, min(LONGEST_WAIT, give_up_at - loop.time()))
+            request = pb.WaitJobRequest(id=str(job_id), patience=convert.write_length(timedelta(seconds=patience)))
+            answer = await self._servers.call(lambda server: server.jobs.WaitJob, request, timeout=patience + 10)
+            job = convert.read_job(answer)
+            if job.status in FINISHED or loop.time() >= give_up_at:
+                return job
+
+    async def cancel(self, job_id: UUID, *, reason: str) -> Job:
+        request = pb.CancelJobRequest(id=str(job_id), reason=reason)
+        return convert.read_job(await self._servers.call(lambda server: server.jobs.CancelJob, request))
+
+    # --- working
+
+    def start(self, desk: Desk) -> None:
+        self._worker = desk.name
+        self._stream = JobStream(self._servers, desk, self._listener, silence=self._silence)
+        self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
+
+    async def check(self) -> None:
+        """Ready is who holds a stream: a server that answers and sends nothing would look the same."""
+        if self._stream is None or not self._stream.is_open:
+            raise ServerUnreachable("no stream of jobs is open")
+
+    def on_ready(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
+        """The duties are the servers', so this process finds no dead letters but its own."""
+
+    async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        """Nothing has to be asked: what is there comes."""
+        return []
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
+        assert self._stream is not None
+        return self._stream.take(topic, slots)
+
+    async def stop_claiming(self) -> Sequence[Claim]:
+        if self._stream is None or self._streaming is None:
+            return []
+        unbegun = await self._stream.stop()
+        self._streaming.cancel()
+        await asyncio.gather(self._streaming, return_exceptions=True)
+        return unbegun
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        answers: list[Answer] = []
+        for part in _by_size(reports):
+            answers += await self._report(part)
+        return answers
+
+    async def _report(self, reports: Sequence[Report]) -> list[Answer]:
+        credit = self._stream.credit() if self._stream else None
+        request = pb.ReportResultsRequest(
+            worker=self._worker, reports=[convert.write_report(report) for report in reports], credit=credit
+        )
+        answer = await self._servers.call(lambda server: server.work.ReportResults, request)
+        return convert.read_answers(answer.answers)
+
+    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+        request = pb.ReportProgressRequest(
+            worker=self._worker, progress=[convert.write_progress(item) for item in progress]
+        )
+        answer = await self._servers.call(lambda server: server.work.ReportProgress, request)
+        return convert.read_answers(answer.answers)
+
+    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+        request = pb.ReleaseJobsRequest(worker=self._worker, leases=[convert.write_lease(lease) for lease in leases])
+        answer = await self._servers.call(lambda server: server.work.ReleaseJobs, request)
+        if self._stream is not None:
+            self._stream.say_credit()
+        return convert.read_answers(answer.answers)
+
+    @asynccontextmanager
+    async def open_heart(self) -> AsyncIterator[RemoteHeart]:
+        async with Servers(self._settings) as servers:
+            yield RemoteHeart(servers, self)
+
+    @property
+    def worker(self) -> str:
+        return self._worker
+
+    async def close(self) -> None:
+        if self._streaming is not None:
+            self._streaming.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._streaming
+
+
+def _by_size(reports: Sequence[Report]) -> list[list[Report]]:
+    """In messages that no server refuses for their size."""
+    parts: list[list[Report]] = [[]]
+    size = 0
+    for report in reports:
+        size += len(report.result or "") + len(report.error) + len(report.traceback or "")
+        if size > PART and parts[-1]:
+            parts.append([])
+            size = 0
+        parts[-1].append(report)
+    return parts
+
+
+class RemoteHeart:
+    """Heartbeats over channels of their own."""
+
+    def __init__(self, servers: Servers, link: RemoteLink) -> None:
+        self._servers = servers
+        self._link = link
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+        request = pb.HeartbeatRequest(worker=self._link.worker, leases=[convert.write_lease(lease) for lease in leases])
+        answer = await self._servers.call(lambda server: server.work.Heartbeat, request, timeout=5)
+        return convert.read_answers(answer.answers)
+
+    async def rest(self) -> None:
+        """An idle channel costs a server next to nothing."""

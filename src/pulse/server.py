@@ -1,0 +1,183 @@
+"""What is pulsed made of, and in which order does it come up and go down?
+
+    engine      over one database, with the duties every process shares
+    waiters     those who asked to be told of the end of a job
+    doors       the services, each a translation
+    port        where they are served
+
+Going down is the other way round: balancers are told, workers and waiters move on, calls under way are finished, and
+only then do the duties end and the connections close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulse.doors.grpc.access import Access, caller
+from pulse.doors.grpc.admin import AdminDoor
+from pulse.doors.grpc.info import InfoDoor
+from pulse.doors.grpc.jobs import Check, JobsDoor, allow
+from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
+from pulse.doors.grpc.port import Port
+from pulse.doors.grpc.work import WorkDoor
+from pulse.engine.dispatch import Dispatcher
+from pulse.engine.engine import Engine, open_engine
+from pulse.engine.loops import Loop
+from pulse.engine.waiting import Waiters
+from pulse.model.errors import InvalidSettings
+from pulse.model.server_url import parse_listen
+from pulse.model.tokens import Right
+
+if TYPE_CHECKING:
+    from pulse.model.server_url import Address
+    from pulse.settings import Settings
+
+CALLS_GRACE = 10.0  # seconds for calls under way; the longest statement may take 15, but then its caller asks again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Who may call, and what for. Without one, everybody who can connect may do everything."""
+
+    has_tokens: bool = False  # callers must show one
+    interceptors: Sequence[Any] = ()
+    check: Check = allow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What hands jobs to connected workers, as far as the server has to know it."""
+
+    servicers: Sequence[object] = ()  # the Work service
+    workers: Workers = nobody
+    loops: Sequence[Loop] = ()  # duties of a server, beside every process's
+    run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
+    drain: Callable[[], None] | None = None  # send the workers elsewhere
+
+
+OPEN = Guard()
+NO_DISPATCH = Dispatch()
+
+
+class Server:
+    """One pulsed, over an engine that is open. Start it once; drain it and close it."""
+
+    def __init__(self, engine: Engine, *, guard: Guard = OPEN, dispatch: Dispatch = NO_DISPATCH) -> None:
+        settings = engine.settings
+        check_exposure(settings, has_tokens=guard.has_tokens)
+        self.has_tokens = guard.has_tokens
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.is_ready = False
+        self._engine = engine
+        self._dispatch = dispatch
+        self._waiters = Waiters(engine)
+        servicers = [
+            InfoDoor(engine, name=self.name),
+            JobsDoor(engine, self._waiters, check=guard.check),
+            OperateDoor(engine, workers=dispatch.workers, check=guard.check),
+            *dispatch.servicers,
+        ]
+        self._port = Port(settings, servicers, guard.interceptors)
+        self._stop = asyncio.Event()
+        self._waiting: asyncio.Task[None] | None = None
+        self._dispatching: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> Address:
+        return self._port.address
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether other machines can reach it."""
+        return not self.address.is_loopback
+
+    async def ask_database(self) -> None:
+        """A cheap question, whose answer means that the database answers."""
+        await self._engine.jobs.pauses()
+
+    async def start(self) -> None:
+        await self._port.start()
+        self._engine.start(*self._dispatch.loops)
+        if self._dispatch.run is not None:
+            self._dispatching = asyncio.create_task(self._dispatch.run(), name="pulse dispatch")
+        self._waiting = asyncio.create_task(self._waiters.loop.run(self._stop), name="pulse wait")
+        self.is_ready = True
+
+    async def drain(self, grace: float = CALLS_GRACE) -> None:
+        """Let go of everybody, each in a way that loses nothing."""
+        self.is_ready = False
+        await self._port.drain()
+        self._waiters.close()
+        await self._drain_dispatch()
+        await self._port.stop(grace)
+
+    async def _drain_dispatch(self) -> None:
+        """What is claimed is still handed out; streams end when they have sent it."""
+        if self._dispatch.drain is not None:
+            self._dispatch.drain()
+        if self._dispatching is not None:
+            await self._dispatching
+
+    async def close(self) -> None:
+        """End what is left, at once."""
+        self.is_ready = False
+        await self._drain_dispatch()
+        await self._port.stop(0)
+        self._stop.set()
+        if self._waiting is not None:
+            await self._waiting
+
+
+@asynccontextmanager
+async def open_server(settings: Settings) -> AsyncIterator[Server]:
+    """A running server; what the block has not drained is ended with it."""
+    async with open_engine(settings) as engine:
+        has_tokens = await engine.tokens.is_anything_there()
+        access = Access(
+            engine.tokens if has_tokens else None,
+            calls_per_second=settings.calls_per_second,
+            streams=settings.streams_per_token,
+        )
+        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller)
+        server = Server(engine, guard=guard, dispatch=make_dispatch(engine, access))
+        try:
+            await server.start()
+            yield server
+        finally:
+            await server.close()
+
+
+def make_dispatch(engine: Engine, access: Access) -> Dispatch:
+    dispatcher = Dispatcher(engine.jobs, engine.settings)
+    engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
+    engine.wakeups.on_moved(dispatcher.replace)
+    engine.jobs.on_cancel(dispatcher.canceled)
+    return Dispatch(
+        servicers=[WorkDoor(engine, dispatcher, access), AdminDoor(engine)],
+        workers=engine.workers.list,
+        loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats))],
+        run=dispatcher.run,
+        drain=dispatcher.drain,
+    )
+
+
+def check_caller(scope: str, topic: str) -> None:
+    caller.get().check(Right(scope), None if topic == "*" else topic)
+
+
+def check_exposure(settings: Settings, *, has_tokens: bool) -> None:
+    """Refuse to let strangers in: whoever can submit a job can make a worker run it."""
+    address = parse_listen(settings.listen)
+    if address.is_loopback or has_tokens or settings.tls_client_ca is not None:
+        return
+    raise InvalidSettings(
+        f"listening on {address} would let everybody who can reach this machine submit and cancel jobs: "
+        "make a token first (`pulse tokens create`), or let only clients with a certificate in (PULSE_TLS_CERT, "
+        "PULSE_TLS_KEY and PULSE_TLS_CLIENT_CA), or listen on 127.0.0.1"
+    )

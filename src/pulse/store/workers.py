@@ -1,0 +1,31 @@
+"""Which statements tell who is connected?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pulse.model.workers import Presence, WorkerSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.store.pool import Connection
+
+
+async def note_workers(conn: Connection, *, server: str, workers: Sequence[Presence]) -> None:
+    await conn.rows(
+        "note_workers",
+        server=server,
+        names=[worker.name for worker in workers],
+        versions=[worker.version for worker in workers],
+        topics=[msgspec.json.encode(worker.topics).decode() for worker in workers],
+        slots=[worker.slots for worker in workers],
+        busy=[worker.busy for worker in workers],
+        ages=[worker.age for worker in workers],
+    )
+
+
+async def list_workers(conn: Connection) -> list[WorkerSeen]:
+    return [WorkerSeen(*row) for row in await conn.rows("list_workers")]

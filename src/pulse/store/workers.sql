@@ -1,0 +1,28 @@
+-- Who is connected. A server says so of all its workers at once, every few seconds.
+
+-- name: note_workers(server, names, versions, topics, slots, busy, ages)
+-- Topics come as JSON lists, because an array of arrays must be a rectangle. Those of this server that are not named any
+-- more are gone, and so is whoever was not seen for a minute: its server died.
+with gone as (
+    delete from pulse.workers
+    where (server = :server and not name = any(:names::text[])) or seen_at < pulse.now() - interval '1 minute'
+)
+insert into pulse.workers (name, server, version, topics, slots, busy, connected_at, seen_at)
+select name, :server, version, array(select jsonb_array_elements_text(topics)), slots, busy, pulse.now() - age, pulse.now()
+from unnest(
+    :names::text[], :versions::text[], :topics::jsonb[], :slots::int[], :busy::int[], :ages::interval[]
+) as here (name, version, topics, slots, busy, age)
+on conflict (name) do update set
+    server = excluded.server,
+    version = excluded.version,
+    topics = excluded.topics,
+    slots = excluded.slots,
+    busy = excluded.busy,
+    connected_at = excluded.connected_at,
+    seen_at = excluded.seen_at;
+
+-- name: list_workers()
+select name, server, version, topics, slots, busy, connected_at, seen_at
+from pulse.workers
+where seen_at > pulse.now() - interval '1 minute'
+order by name;

@@ -1,0 +1,297 @@
+"""Does each waiting job reach exactly one worker that can begin it, in fair shares, whatever comes and goes?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulse.engine.dispatch import Dispatcher
+from pulse.engine.engine import Engine
+from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.model.errors import DatabaseUnreachable
+from pulse.model.jobs import Claim, JobStatus, Lease
+from pulse.settings import Settings
+from tests.factories import a_new_job
+
+A_TICK = timedelta(milliseconds=50)
+
+
+def a_seat(worker: str = "w1", slots: int = 10, topics: tuple[str, ...] = ("mail",)) -> Seat:
+    return Seat(worker, [Pool(topics, slots)])
+
+
+@pytest.fixture
+def dispatcher(engine: Engine, settings: Settings) -> Dispatcher:
+    found = Dispatcher(engine.jobs, replace(settings, tick=A_TICK))
+    engine.wakeups.on_wake(lambda woken: found.hear(woken.topic))
+    return found
+
+
+@asynccontextmanager
+async def running(dispatcher: Dispatcher) -> AsyncIterator[None]:
+    life = asyncio.create_task(dispatcher.run())
+    try:
+        yield
+    finally:
+        dispatcher.drain()
+        await asyncio.wait_for(life, 10)
+
+
+async def jobs_of(seat: Seat, within: float = 0.3) -> list[Claim]:
+    """All that comes until nothing does."""
+    found: list[Claim] = []
+    while (message := await seat.next(within=within)) is not None:
+        if isinstance(message, Handed):
+            found += message.claims
+    return found
+
+
+async def test_a_waiting_job_goes_to_whoever_is_free(engine: Engine, dispatcher: Dispatcher) -> None:
+    [job] = await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+
+    async with running(dispatcher):
+        [claim] = await jobs_of(seat)
+
+    assert (claim.id, claim.worker) == (job.id, "w1")
+    assert (await engine.jobs.get(job.id)).locked_by == "w1"
+
+
+async def test_a_job_that_comes_later_wakes_it(engine: Engine, dispatcher: Dispatcher) -> None:
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        assert await jobs_of(seat, 0.05) == []
+        await engine.jobs.submit([a_new_job()])
+        assert len(await jobs_of(seat)) == 1
+
+
+async def test_what_nobody_told_of_is_found_at_the_next_tick(
+    engine: Engine, dispatcher: Dispatcher, settings: Settings
+) -> None:
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        await jobs_of(seat, 0.05)
+        quiet = Engine(engine.jobs._database, buckets=engine.jobs.buckets)
+        await quiet.jobs.submit([a_new_job()])
+        assert len(await jobs_of(seat)) == 1
+
+
+async def test_nothing_is_claimed_that_nobody_can_begin(engine: Engine, dispatcher: Dispatcher) -> None:
+    await engine.jobs.submit([a_new_job() for _ in range(10)])
+    seat, other = a_seat(slots=3), a_seat("w2", topics=("other",))
+    dispatcher.join(seat)
+    dispatcher.join(other)
+
+    async with running(dispatcher):
+        assert len(await jobs_of(seat)) == 3
+        assert await jobs_of(other, 0.05) == []
+        dispatcher.offer(seat, received=seat.sent, free=[2], number=1)
+        assert len(await jobs_of(seat)) == 2
+
+    [counts] = await engine.jobs.counts()
+    assert counts.counts == {JobStatus.RUNNING: 5, JobStatus.PENDING: 5}
+
+
+@pytest.mark.parametrize(("jobs", "shares"), [(8, [2, 2, 2, 2]), (2, [0, 0, 1, 1]), (100, [10, 10, 10, 10])])
+async def test_equal_credit_gets_equal_shares(
+    engine: Engine, dispatcher: Dispatcher, jobs: int, shares: list[int]
+) -> None:
+    seats = [a_seat(f"w{n}") for n in range(4)]
+    for seat in seats:
+        dispatcher.join(seat)
+    await engine.jobs.submit([a_new_job() for _ in range(jobs)])
+
+    async with running(dispatcher):
+        found = [await jobs_of(seat, 0.2) for seat in seats]
+
+    assert sorted(len(theirs) for theirs in found) == shares
+    ids = Counter(claim.id for theirs in found for claim in theirs)
+    assert set(ids.values()) == {1}
+
+
+async def test_the_odd_job_is_not_always_the_first_ones(engine: Engine, dispatcher: Dispatcher) -> None:
+    seats = [a_seat(f"w{n}", slots=100) for n in range(3)]
+    for seat in seats:
+        dispatcher.join(seat)
+    async with running(dispatcher):
+        for _ in range(6):
+            await engine.jobs.submit([a_new_job()])
+            await asyncio.sleep(0.05)
+        found = [len(await jobs_of(seat, 0.05)) for seat in seats]
+
+    assert found == [2, 2, 2]
+
+
+async def test_topics_take_turns(engine: Engine, dispatcher: Dispatcher) -> None:
+    await engine.jobs.submit([a_new_job(topic="a") for _ in range(50)])
+    await engine.jobs.submit([a_new_job(topic="b") for _ in range(50)])
+    seat = Seat("w1", [Pool(("a", "b"), 10)])
+    dispatcher.join(seat)
+    topics: list[str] = []
+
+    async with running(dispatcher):
+        for number in range(4):
+            topics += {claim.topic for claim in await jobs_of(seat, 0.1)}
+            dispatcher.offer(seat, received=seat.sent, free=[10], number=number + 1)
+
+    assert set(topics[:2]) == {"a", "b"}
+
+
+async def test_a_paused_topic_is_not_dealt(engine: Engine, dispatcher: Dispatcher) -> None:
+    await engine.jobs.submit([a_new_job()])
+    await engine.jobs.pause("mail")
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        assert await jobs_of(seat, 0.2) == []
+        await engine.jobs.resume("mail")
+        assert len(await jobs_of(seat)) == 1
+
+
+# --- coming and going
+
+
+async def test_what_was_never_sent_goes_back_uncharged_when_its_worker_leaves(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
+    [job] = await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        while seat.sent == 0:
+            await asyncio.sleep(0.005)
+        await dispatcher.leave(seat)
+
+    found = await engine.jobs.get(job.id)
+    assert (found.status, found.attempt - found.refunded, found.locked_by) == (JobStatus.PENDING, 0, None)
+
+
+async def test_what_was_claimed_while_its_worker_left_goes_back(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = await engine.jobs.submit([a_new_job()])
+    seat, claim_for = a_seat(), engine.jobs.claim_for
+
+    async def claim_and_lose(*args: Any, **kwargs: Any) -> list[Claim]:
+        claims = await claim_for(*args, **kwargs)
+        await dispatcher.leave(seat)
+        return claims
+
+    monkeypatch.setattr(engine.jobs, "claim_for", claim_and_lose)
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        await asyncio.sleep(0.1)
+
+    found = await engine.jobs.get(job.id)
+    assert (found.status, found.attempt - found.refunded) == (JobStatus.PENDING, 0)
+
+
+async def test_a_newer_stream_of_the_same_worker_wins(engine: Engine, dispatcher: Dispatcher) -> None:
+    older, newer = a_seat(), a_seat()
+    dispatcher.join(older)
+    dispatcher.join(newer)
+    assert isinstance(await older.next(within=1), Replaced)
+    await dispatcher.leave(older)
+    assert dispatcher.seats == [newer]
+
+    await engine.jobs.submit([a_new_job()])
+    async with running(dispatcher):
+        assert len(await jobs_of(newer)) == 1
+    assert await older.next(within=0.01) is None
+
+
+async def test_draining_sends_everyone_elsewhere_and_claims_no_more(engine: Engine, dispatcher: Dispatcher) -> None:
+    seat, late = a_seat(), a_seat("w2")
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        await asyncio.sleep(0.02)
+    dispatcher.join(late)
+    [job] = await engine.jobs.submit([a_new_job()])
+
+    assert [type(await each.next(within=1)) for each in (seat, late)] == [Drain, Drain]
+    assert (await engine.jobs.get(job.id)).status is JobStatus.PENDING
+
+
+async def test_a_claim_that_fails_ends_no_stream(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_for, failures = engine.jobs.claim_for, iter([True, True, False, False, False])
+
+    async def sometimes(*args: Any, **kwargs: Any) -> list[Claim]:
+        if next(failures):
+            raise DatabaseUnreachable("away")
+        return await claim_for(*args, **kwargs)
+
+    monkeypatch.setattr(engine.jobs, "claim_for", sometimes)
+    await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        assert len(await jobs_of(seat, 3)) == 1
+
+
+async def test_a_canceled_job_is_told_to_its_worker_if_it_sits_here(engine: Engine, dispatcher: Dispatcher) -> None:
+    await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        [claim] = await jobs_of(seat)
+        lease = Lease(claim.id, claim.lease_id)
+        engine.jobs.on_cancel(dispatcher.canceled)
+        await engine.jobs.cancel(claim.id)
+        message: Message | None = await seat.next(within=1)
+
+    assert message is not None
+    assert getattr(message, "leases", None) == [lease]
+
+
+# --- what never arrived
+
+
+async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None:
+    jobs = await engine.jobs.submit([a_new_job() for _ in range(3)])
+    claims = await engine.jobs.claim("mail", worker="w1", slots=2)
+    [others] = await engine.jobs.claim("mail", worker="w2", slots=2)
+
+    held = [Lease(claims[0].id, claims[0].lease_id)]
+    assert await engine.jobs.release_unheld("w1", held) == 1
+
+    found = {job.id: await engine.jobs.get(job.id) for job in jobs}
+    assert found[claims[0].id].status is JobStatus.RUNNING
+    assert found[others.id].status is JobStatus.RUNNING
+    lost = found[claims[1].id]
+    assert (lost.status, lost.attempt - lost.refunded, lost.lease_id) == (
+        JobStatus.PENDING,
+        0,
+        claims[1].lease_id + 1,
+    )
+    assert await engine.jobs.release_unheld("w1", held) == 0
+
+
+async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engine) -> None:
+    await engine.jobs.submit([a_new_job()])
+    [first] = await engine.jobs.claim("mail", worker="w1", slots=1)
+    await engine.jobs.release([Lease(first.id, first.lease_id)])
+    await engine.jobs.claim("mail", worker="w1", slots=1)
+
+    assert await engine.jobs.release_unheld("w1", [Lease(first.id, first.lease_id)]) == 1
+
+
+async def test_whose_a_claim_is(engine: Engine) -> None:
+    await engine.jobs.submit([a_new_job()])
+    [claim] = await engine.jobs.claim("mail", worker="w1", slots=1)
+    stale, mine = Lease(claim.id, claim.lease_id - 1), Lease(claim.id, claim.lease_id)
+
+    found = await engine.jobs.claims_of([stale, mine])
+
+    assert {key: (row.topic, row.worker) for key, row in found.items()} == {(claim.id, claim.lease_id): ("mail", "w1")}
