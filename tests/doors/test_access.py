@@ -342,6 +342,19 @@ async def test_a_missing_scope_is_named_beside_those_that_are_there(client: Clie
     assert denied == _named("web-2", _documented("no scope for the topic"))
 
 
+async def test_what_a_stranger_sends_is_not_even_read(client: Client, tokens: Tokens) -> None:
+    _, secret = await tokens.create("web", ["submit"])
+    send: Any = client._channel.unary_unary(SUBMIT)  # bytes that are no message at all
+
+    with pytest.raises(grpc.aio.AioRpcError) as stranger:
+        await send(b"\xff" * 100, timeout=PATIENCE)
+    with pytest.raises(grpc.aio.AioRpcError) as known:
+        await send(b"\xff" * 100, metadata=[("authorization", f"Bearer {secret}")], timeout=PATIENCE)
+
+    assert stranger.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert known.value.code() is not grpc.StatusCode.UNAUTHENTICATED
+
+
 @pytest.mark.parametrize(
     ("scopes", "right", "topic", "words"),
     [
@@ -393,6 +406,19 @@ async def test_without_a_database_the_call_is_not_denied_but_unavailable(impatie
     expected = _documented("the database cannot be asked")
     assert denied[::2] == expected[::2]
     assert denied.message.startswith(expected.message.removesuffix("…"))
+
+
+async def test_a_fault_of_ours_lets_nobody_in(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(secret: str) -> None:
+        raise RuntimeError("a fault")
+
+    _, secret = await tokens.create("web", ["submit"])
+    monkeypatch.setattr(tokens, "find", fail)
+    async with serving(Access(tokens)) as client:
+        denied = await client.call_as(secret, SUBMIT)
+
+    assert denied is not None
+    assert denied.status in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 
 
 async def test_other_errors_of_a_service_keep_their_code(tokens: Tokens) -> None:

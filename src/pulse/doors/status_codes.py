@@ -9,6 +9,7 @@ from __future__ import annotations
 import grpc
 
 from pulse.model.errors import (
+    AccessDenied,
     Conflict,
     InvalidInput,
     JobBusy,
@@ -16,6 +17,8 @@ from pulse.model.errors import (
     NotFound,
     PulseError,
     ResultTimeout,
+    TokenNameTaken,
+    Unauthenticated,
     Unavailable,
     Unfinished,
 )
@@ -25,9 +28,12 @@ INTERNAL_CODE = "internal"
 
 STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    AccessDenied: grpc.StatusCode.PERMISSION_DENIED,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     NotFound: grpc.StatusCode.NOT_FOUND,
     # A taken key too: ALREADY_EXISTS is about something to be made, and only a replay meets a taken key.
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
+    TokenNameTaken: grpc.StatusCode.ALREADY_EXISTS,
     JobBusy: grpc.StatusCode.ABORTED,  # the one conflict that goes away by itself: try again
     LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unfinished: grpc.StatusCode.FAILED_PRECONDITION,

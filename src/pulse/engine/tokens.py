@@ -68,8 +68,8 @@ class Tokens:
         return token
 
     async def is_anything_there(self) -> bool:
-        """Whether there is a token that anyone could use."""
-        return await self._database.run(store.has_usable_tokens)
+        """Whether there ever was a token. Also if all are revoked: that must close a door, not open it."""
+        return await self._database.run(store.has_tokens)
 
     async def find(self, secret: str) -> Token | None:
         """The token of this secret, also if it is revoked or expired; None if there never was one."""

@@ -20,7 +20,6 @@
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
     │   └── Forbidden           the token has no scope for this
-    ├── LimitExceeded           too many calls or streams of one token
     ├── NotFound
     │   ├── JobNotFound
     │   ├── StreamNotFound      a stream that has ended, or is at another server
@@ -37,6 +36,7 @@
     │   ├── JobCanceled
     │   └── ResultTimeout       not finished within the time given
     ├── LimitReached            not now, or not so many
+    │   └── LimitExceeded       too many calls or streams of one token
     └── Unavailable             the database, not the caller
         ├── DatabaseUnreachable
         ├── DatabaseReadOnly
@@ -173,14 +173,6 @@ class Forbidden(AccessDenied):
         self.token = token
 
 
-class LimitExceeded(PulseError):
-    code = "limit_exceeded"
-
-    def __init__(self, token: str, what: str) -> None:
-        super().__init__(f"token {token!r} {what}")
-        self.token = token
-
-
 class NotFound(PulseError):
     code = "not_found"
 
@@ -305,6 +297,14 @@ class LimitReached(PulseError):
     """The server has as much of this as it takes; nothing was changed."""
 
     code = "limit_reached"
+
+
+class LimitExceeded(LimitReached):
+    code = "limit_exceeded"
+
+    def __init__(self, token: str, what: str) -> None:
+        super().__init__(f"token {token!r} {what}")
+        self.token = token
 
 
 class Unavailable(PulseError):

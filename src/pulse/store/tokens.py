@@ -42,8 +42,8 @@ async def revoke_token(conn: Connection, *, name: str) -> Token | None:
     return _token(rows[0]) if rows else None
 
 
-async def has_usable_tokens(conn: Connection) -> bool:
-    return bool((await conn.rows("has_usable_tokens"))[0]["is_there"])
+async def has_tokens(conn: Connection) -> bool:
+    return bool((await conn.rows("has_tokens"))[0]["is_there"])
 
 
 def _token(row: Record) -> Token:

@@ -25,7 +25,5 @@ set revoked_at = coalesce(revoked_at, pulse.now())
 where name = :name
 returning name, scopes, created_at, expires_at, revoked_at, coalesce(expires_at <= pulse.now(), false) as is_expired;
 
--- name: has_usable_tokens()
-select exists (
-    select from pulse.tokens where revoked_at is null and coalesce(expires_at > pulse.now(), true)
-) as is_there;
+-- name: has_tokens()
+select exists (select from pulse.tokens) as is_there;

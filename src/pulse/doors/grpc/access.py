@@ -13,17 +13,12 @@ from collections import Counter
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
-from pulse.model.errors import (
-    Forbidden,
-    LimitExceeded,
-    PulseError,
-    Unauthenticated,
-    Unavailable,
-)
+from pulse.doors.grpc.answering import end
+from pulse.model.errors import Forbidden, LimitExceeded, PulseError, Unauthenticated
 from pulse.model.text import check_name
 from pulse.model.tokens import ADMIN, Right, hash_of
 
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
 
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
+    Metadata = Iterable[tuple[str, str | bytes]] | None
     Behaviour = Callable[[object, Context], Any]  # of a service: a coroutine, or a generator of messages
 
 CALLS_PER_SECOND = 5_000.0
@@ -144,7 +140,11 @@ class Access(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or (method in RULES and RULES[method] is None):
             return handler
-        return _wrap(handler, self._guard(handler, RULES.get(method)))
+        try:
+            found = await self._admit(handler_call_details.invocation_metadata, RULES.get(method))
+        except PulseError as error:
+            return _refusal(error, method)
+        return _wrap(handler, self._guard(handler, found, method))
 
     async def still_allowed(self, caller: Caller) -> bool:
         """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
@@ -153,41 +153,41 @@ class Access(grpc.aio.ServerInterceptor):
         token = await self._tokens.find_hashed(caller.digest)
         return token is not None and token.is_usable
 
-    def _guard(self, handler: Handler, right: Right | None) -> Behaviour:
+    def _guard(self, handler: Handler, found: Caller, method: str) -> Behaviour:
         behaviour = _behaviour(handler)
 
         async def answer_once(request: object, context: Context) -> object:
+            caller.set(found)
             try:
-                await self._admit(context, right)
                 return await behaviour(request, context)
             except PulseError as error:
-                await refuse(context, error)
+                await end(context, error, method)
 
         async def answer_in_a_stream(request: object, context: Context) -> AsyncGenerator[Any, None]:
+            caller.set(found)
             try:
-                self._open_stream(await self._admit(context, right), context)
+                self._open_stream(found, context)
                 async with aclosing(behaviour(request, context)) as messages:
                     async for message in messages:
                         yield message
             except PulseError as error:
-                await refuse(context, error)
+                await end(context, error, method)
 
         return answer_in_a_stream if handler.response_streaming else answer_once
 
-    async def _admit(self, context: Context, right: Right | None) -> Caller:
-        found = await self._authenticate(context)
+    async def _admit(self, metadata: Metadata, right: Right | None) -> Caller:
+        found = await self._authenticate(metadata)
         if right is None:
             raise Forbidden(found.name, "call this method", "no rule that would allow it")
         if not found.is_trusted:
             self._rate.take(found.name)
         found.check(right)
-        caller.set(found)
         return found
 
-    async def _authenticate(self, context: Context) -> Caller:
+    async def _authenticate(self, metadata: Metadata) -> Caller:
         if self._tokens is None:
             return LOCAL
-        secret = read_secret(context.invocation_metadata())
+        secret = read_secret(metadata)
         token = await self._tokens.find(secret)
         if token is None:
             raise Unauthenticated("this token is not known here")
@@ -234,7 +234,7 @@ class Rate:
         return max(self._per_second, 1.0)
 
 
-def read_secret(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+def read_secret(metadata: Metadata) -> str:
     given = [value for key, value in metadata or () if key == "authorization"]
     if not given:
         raise Unauthenticated("no token: send the metadata `authorization: Bearer <secret>`")
@@ -252,21 +252,14 @@ def check_usable(token: Token) -> None:
         raise Unauthenticated(f"token {token.name!r} has expired")
 
 
-# --- how an error leaves
+def _refusal(error: PulseError, method: str) -> Handler:
+    """An answer to any kind of call. As if to a stream, so that not a byte of the request is waited for or read."""
 
-STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
-    LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Unavailable: grpc.StatusCode.UNAVAILABLE,
-}
+    async def answer(_: object, context: Context) -> AsyncGenerator[bytes, None]:
+        await end(context, error, method)
+        yield b""
 
-
-async def refuse(context: Context, error: PulseError) -> NoReturn:
-    """End the call with the error's status, its message for people, and its code for programs."""
-    known = (STATUS_OF[kind] for kind in type(error).mro() if kind in STATUS_OF)
-    status = next(known, grpc.StatusCode.INTERNAL)
-    await context.abort(status, str(error), trailing_metadata=(("pulse-error", error.code),))
+    return grpc.stream_stream_rpc_method_handler(cast("Any", answer))
 
 
 # --- the four kinds of method
