@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pulse.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from pulse import errors
     from pulse.model.jobs import Job, JobStatus
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from pulse.sdk.options import Retry
     from pulse.sdk.task import Task
     from pulse.settings import Settings
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Context",

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pulse import __version__
 from pulse.links.link import Batch
 from pulse.links.remote_errors import read_error
 from pulse.links.server_clock import ServerClock
 from pulse.model.errors import PulseError, Unavailable
 from pulse.model.jobs import Lease
 from pulse.timing.backoff import Backoff
+from pulse.version import __version__
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 
