@@ -29,10 +29,10 @@ HOW_TO_NAME_IT = (
 @worker_options
 @click.pass_context
 def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Run an application's worker on a Postgres of its own, and again whenever a file changes.
+    """Run a server and a worker on a Postgres of their own, and the worker again whenever a file changes.
 
     Without a database of yours, the embedded Postgres of this folder is used, and started if need be. The schema is
-    made or upgraded. Ctrl-C ends all of it.
+    made or upgraded. The worker goes through the server, as it may in production. Ctrl-C ends all of it.
 
     Without MODULE:APP it is `app` under [tool.pulse] in pyproject.toml, or else in app.py, tasks.py or main.py.
 
@@ -43,7 +43,10 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     """
     from dataclasses import replace
 
+    from pulse.cli.dev_server import dev_server
     from pulse.cli.reload import obey_signals
+    from pulse.cli.session import run
+    from pulse.store.migrate import migrate as migrate_to_newest
 
     session: Session = ctx.obj
     settings = session.settings()
@@ -51,8 +54,10 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     where = "the database you named" if settings.database_url else f"the embedded Postgres in {settings.state_dir}"
     say(f"Pulse dev, on {where}. Ctrl-C ends it.", to_stderr=True)
     with obey_signals() as reloader, session.database(settings, create=True) as found:
+        run(migrate_to_newest(found))
         introduce(session)
-        code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url))
+        with dev_server(found) as server_url:
+            code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url))
     ctx.exit(code)
 
 

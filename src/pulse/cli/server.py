@@ -32,6 +32,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="0.0.0.0 for probes from outside.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (info).")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text).")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with whoever started it.")
 @click.pass_context
 def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
     """Serve jobs over gRPC, so that programs and workers need no database of their own.

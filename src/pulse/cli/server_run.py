@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class ServerPlan:
     log_level: str | None = None
     log_format: str | None = None
     as_json: bool = False
+    until_stdin_ends: bool = False  # a child of `pulse dev`, which says for itself what runs
 
 
 def run_server(session: Session, plan: ServerPlan) -> int:
@@ -88,11 +90,14 @@ class ServerProcess:
         """Answers with the exit code."""
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
+        if self._plan.until_stdin_ends:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._hear_the_end)
         async with AsyncExitStack() as stack:
             health_port = await self._serve_health(stack)
             if await self._has_database():
                 self._server = await stack.enter_async_context(open_server(self._settings))
-                introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
+                if not self._plan.until_stdin_ends:
+                    introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
                 await self._is_told_to_stop.wait()
                 await self._drain(self._server)
         return REFUSED if self._signals > 1 else OK
@@ -133,6 +138,11 @@ class ServerProcess:
         await self._server.ask_database()
 
     # --- signals
+
+    def _hear_the_end(self) -> None:
+        if not os.read(sys.stdin.fileno(), 1024):
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self._is_told_to_stop.set()
 
     def _hear(self, number: int) -> None:
         self._signals += 1

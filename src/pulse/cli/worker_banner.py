@@ -43,7 +43,7 @@ def introduce(plan: Plan, app: Pulse, worker: Worker, *, health_port: int | None
 
 def find_facts(plan: Plan, app: Pulse, worker: Worker, health_port: int | None) -> dict[str, Any]:
     settings = worker.settings
-    facts = {
+    facts: dict[str, Any] = {
         "app": plan.app,
         "pid": os.getpid(),
         "topics": worker.topics,
@@ -52,9 +52,11 @@ def find_facts(plan: Plan, app: Pulse, worker: Worker, health_port: int | None) 
             "threads": settings.threads,
             "processes": settings.processes or os.cpu_count() or 1,
         },
-        "database": without_password(str(settings.database_url)),
-        "schema": settings.schema,
     }
+    if settings.server_url and not plan.is_dev:
+        facts["server"] = settings.server_url
+    else:
+        facts |= {"database": without_password(str(settings.database_url)), "schema": settings.schema}
     if health_port is not None:
         host = plan.health_host
         facts["health"] = f"http://{f'[{host}]' if ':' in host else host}:{health_port}/readyz"

@@ -20,3 +20,4 @@ class Plan:
     is_again: bool = False  # in the place of one that has introduced itself
     is_dev: bool = False  # makes the schema, and says how to enqueue
     dev_url: str | None = None  # the database of `pulse dev`, where nobody named another
+    dev_server: str | None = None  # its server, for those who did not

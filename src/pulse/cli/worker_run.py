@@ -73,7 +73,12 @@ def choose_settings(plan: Plan, app: Pulse) -> Settings:
     settings = replace(app.settings, **plan.overrides)
     if plan.is_child:
         settings = replace(settings, grace=min(settings.grace, RELOAD_GRACE))
-    return replace(settings, database_url=settings.database_url or plan.dev_url)
+    is_devs = settings.database_url in (None, plan.dev_url)
+    return replace(
+        settings,
+        database_url=settings.database_url or plan.dev_url,
+        server_url=settings.server_url or (plan.dev_server if is_devs else None),
+    )
 
 
 def share_settings(app: Pulse, settings: Settings) -> None:
