@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import pulse
+from pulse.doors.grpc.answering import answering
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
 from pulse.model.errors import InvalidInput, JobBusy
@@ -25,6 +27,7 @@ from pulse.model.jobs import JobStatus, Outcome
 from pulse.server import Dispatch, Guard, Server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
+from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 from tests.doors.grpc_client import Client, refused, served
 from tests.factories import a_new_job, a_report, claim_one, submit_one
 
@@ -253,6 +256,14 @@ async def test_an_end_elsewhere_is_found(client: Client, engine: Engine) -> None
     await conn.close()
 
     assert (await asyncio.wait_for(waiting, 5)).status == pb.CANCELED
+
+
+async def test_a_dead_letter_of_the_duties_is_heard_of(client: Client, engine: Engine, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pulse.engine.waiting.LOOK_EVERY", 60.0)
+    soon = datetime.now(UTC) + timedelta(seconds=0.7)
+    job_id = await submit_one(engine, delay=timedelta(hours=1), deadline=soon)
+
+    assert (await asyncio.wait_for(wait(client, job_id, 10), 10)).status == pb.DEAD_LETTERED
 
 
 async def test_many_who_wait_are_one_question(client: Client, engine: Engine, monkeypatch: Any) -> None:
@@ -563,9 +574,10 @@ async def test_a_method_nobody_knows_is_unimplemented(client: Client) -> None:
     ("error", "status", "code"),
     [
         (JobBusy(UUID(NOBODY)), Status.ABORTED, "job_busy"),
+        (InvalidInput("é" * 20_000), Status.INVALID_ARGUMENT, "invalid_input"),
         (RuntimeError("the password is hunter2"), Status.INTERNAL, "internal"),
     ],
-    ids=["ours", "a mistake"],
+    ids=["ours", "a long one", "a mistake"],
 )
 async def test_an_error_within_is_answered_and_a_mistake_is_kept_to_ourselves(
     client: Client, engine: Engine, monkeypatch: Any, caplog: Any, error: Exception, status: Status, code: str
@@ -580,6 +592,36 @@ async def test_an_error_within_is_answered_and_a_mistake_is_kept_to_ourselves(
     assert (answer.status, answer.code) == (status, code)
     assert "hunter2" not in answer.message
     assert ("hunter2" in caplog.text) is (code == "internal")
+
+
+# --- streams
+
+
+class Streaming(pb_grpc.WorkServicer):
+    """As a dispatcher's service will be."""
+
+    @answering
+    async def StreamJobs(  # noqa: N802  the proto names it
+        self, request: pb.StreamJobsRequest, _context: Any
+    ) -> AsyncIterator[pb.StreamJobsResponse]:
+        yield pb.StreamJobsResponse(sequence=1, hello=pb.Hello(worker=request.worker))
+        raise JobBusy(UUID(NOBODY))
+
+
+async def test_a_stream_ends_with_its_error_as_any_call_does(engine: Engine) -> None:
+    streaming = Streaming()  # type: ignore[abstract]  # the other methods are not called
+    async with served(Server(engine, dispatch=Dispatch(servicers=[streaming])), engine) as client:
+        call: Any = client.channel.unary_stream(
+            "/pulse.v1.Work/StreamJobs", response_deserializer=pb.StreamJobsResponse.FromString
+        )
+        stream = call(pb.StreamJobsRequest(worker="w1").SerializeToString())
+
+        assert (await stream.read()).hello.worker == "w1"
+        ended = await refused(stream.read())
+        garbage = await refused(call(b"\xff\xff").read())
+
+    assert (ended.status, ended.code) == (Status.ABORTED, "job_busy")
+    assert (garbage.status, garbage.code) == (Status.INVALID_ARGUMENT, "invalid_input")
 
 
 # --- going

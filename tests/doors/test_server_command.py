@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -13,13 +14,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import grpc
 import pytest
 
+from pulse.cli.server_run import ServerPlan, ServerProcess
 from pulse.model.errors import InvalidSettings
-from pulse.server import check_exposure
+from pulse.server import Server, check_exposure
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
@@ -103,6 +105,25 @@ def test_a_wait_is_let_go_when_the_server_stops(tmp_path: Path, env: dict[str, s
 
         assert waiting.result(timeout=10).status == pb.PENDING
         assert server.exit_code() == 0
+
+
+class Stuck:
+    """A server whose callers do not let go."""
+
+    async def drain(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_second_signal_does_not_wait_for_anybody(settings: Settings) -> None:
+    process = ServerProcess(ServerPlan(settings=settings), is_to_migrate=False)
+    draining = asyncio.create_task(process._drain(cast("Server", Stuck())))
+
+    process._hear(signal.SIGTERM)
+    await asyncio.sleep(0.05)
+    assert not draining.done()
+    process._hear(signal.SIGTERM)
+
+    await asyncio.wait_for(draining, 5)
 
 
 def test_as_pulsed_and_for_programs(tmp_path: Path, env: dict[str, str]) -> None:

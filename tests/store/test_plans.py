@@ -108,6 +108,8 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "prune_jobs": ([bucket, LEASE, LEASE, LEASE, 100], "jobs_finished"),
         "prune_results": ([bucket, 100], "jobs_result"),
         "get_jobs": ([bucket, ids], "jobs_pkey"),
+        "finished_ids": ([bucket, ids], "jobs_pkey"),
+        "read_topics": ([bucket, ids], "jobs_pkey"),
         "list_newest": ([[bucket], LAST, "{}", 50, 50], "jobs_pkey"),
         "list_pending": ([bucket, "mail", *START, "{}", 50, 50], "jobs_claim"),
         "list_due": ([[bucket], NEVER, UUID(int=0), "{}", 50, 50], "jobs_due"),
