@@ -34,6 +34,7 @@ from pulse.store import embedded
 from pulse.store import migrate as migrations
 from tests.doors.command_line import call, call_json, environment, run_on_terminal, run_process, start_process
 from tests.factories import a_report, claim_one, submit_one
+from tests.served import Served
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -50,9 +51,11 @@ NASTY = "\x1b[31mred\x1b[0m \x9b2J \x07 \u202eevil [bold]not markup[/bold]\r\n\t
 class Pulse:
     """The command line over the database of this test."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, server_url: str | None = None) -> None:
         self.settings = settings
         self.env = {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_SCHEMA": settings.schema}
+        if server_url is not None:
+            self.env = {"PULSE_SERVER_URL": server_url}
 
     def __call__(self, *args: object, **env: str | None) -> Result:
         return call(*args, **self.env | env)
@@ -77,9 +80,17 @@ class Pulse:
         return use(self.settings, lambda engine: engine.jobs.get(job_id))
 
 
-@pytest.fixture
-def pulse(settings: Settings) -> Pulse:
-    return Pulse(settings)
+@pytest.fixture(params=["database", "server"])
+def pulse(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Pulse]:
+    """Commands that act on jobs do it through a server as well, and nobody can tell by what they say."""
+    if request.param == "database":
+        yield Pulse(settings)
+        return
+    served = Served(settings, count=1)
+    try:
+        yield Pulse(settings, served.start().server_url)
+    finally:
+        served.stop()
 
 
 @pytest.fixture
@@ -169,6 +180,7 @@ def test_each_error_has_the_exit_code_of_its_nearest_ancestor(kind: type[PulseEr
     assert exit_code_of(kind.__new__(kind)) == expected
 
 
+@pytest.mark.parametrize("pulse", ["database"], indirect=True)
 def test_a_real_process_ends_with_these_codes(pulse: Pulse) -> None:
     done = str(pulse.dead_letter())
 
@@ -210,6 +222,7 @@ def test_a_schema_that_is_not_there_is_not_a_traceback(fresh: Pulse) -> None:
     assert "run `pulse migrate`" in result.stderr
 
 
+@pytest.mark.parametrize("pulse", ["database"], indirect=True)
 def test_flags_win_over_the_environment_and_work_on_either_side(pulse: Pulse) -> None:
     assert pulse("jobs", "list", PULSE_SCHEMA="nowhere").exit_code == 5
     assert pulse("--schema", pulse.settings.schema, "jobs", "list", PULSE_SCHEMA="nowhere").exit_code == 0
@@ -244,7 +257,7 @@ def test_the_reference_names_every_command_and_flag(path: str, command: click.Co
     reference = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 
     assert f"# {path}" in reference
-    for option in (param for param in command.params if isinstance(param, click.Option)):
+    for option in (param for param in command.params if isinstance(param, click.Option) and not param.hidden):
         assert f"`{option.opts[0]}" in reference
         assert str(option.envvar or option.name.upper()) in reference
 
@@ -679,6 +692,7 @@ def test_commands_start_the_embedded_server_for_their_own_duration(folder: Path)
     assert embedded.running(folder) is None
 
 
+@pytest.mark.parametrize("pulse", ["database"], indirect=True)
 def test_psql_is_looked_for_and_missed(pulse: Pulse, tmp_path: Path) -> None:
     result = run_process("db", "psql", PATH=str(tmp_path), **pulse.env)
 

@@ -64,6 +64,7 @@ def write_sections(command: click.Command, ctx: click.Context, formatter: click.
 
 
 SHARED = {
+    "server_url": "Go through a server: grpc://host:8701.",
     "database_url": "Where Postgres is; without it, the embedded one.",
     "schema": "The schema Pulse lives in (default: pulse).",
     "state_dir": "The embedded Postgres' folder (default: .pulse).",
@@ -73,6 +74,7 @@ SHARED = {
 
 def shared_options() -> list[click.Parameter]:
     kinds: dict[str, dict[str, Any]] = {
+        "server_url": {"metavar": "URL"},
         "database_url": {"metavar": "URL"},
         "schema": {"metavar": "NAME"},
         "state_dir": {"metavar": "FOLDER", "type": click.Path(path_type=Path)},

@@ -41,7 +41,9 @@ class Session:
     def settings(self, **more: Any) -> Settings:  # noqa: ANN401
         from pulse.settings import Settings
 
-        return Settings.from_env(**self.given, **more)
+        settings = Settings.from_env(**self.given, **more)
+        is_meant = "server_url" in self.flags or "database_url" not in self.flags
+        return settings if is_meant else replace(settings, server_url=None)  # a flag wins over the environment
 
     @contextmanager
     def database(self, settings: Settings, *, create: bool = False) -> Iterator[Settings]:

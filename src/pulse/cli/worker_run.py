@@ -71,6 +71,8 @@ def choose_settings(plan: Plan, app: Pulse) -> Settings:
     if not app.tasks:
         raise InvalidApp(f"{plan.app} has no tasks: is the module that declares them imported by the one you named?")
     settings = replace(app.settings, **plan.overrides)
+    if "database_url" in plan.overrides and "server_url" not in plan.overrides:
+        settings = replace(settings, server_url=None)  # a flag wins over the environment
     if plan.is_child:
         settings = replace(settings, grace=min(settings.grace, RELOAD_GRACE))
     is_devs = settings.database_url in (None, plan.dev_url)
