@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pulse.model.server_url import Address
     from pulse.settings import Settings
 
+STREAMS_GRACE = 3.0  # seconds for workers to read their last message
 CALLS_GRACE = 10.0  # seconds for calls under way; the longest statement may take 15, but then its caller asks again
 
 
@@ -58,7 +59,7 @@ class Dispatch:
     workers: Workers = nobody
     loops: Sequence[Loop] = ()  # duties of a server, beside every process's
     run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
-    drain: Callable[[], None] | None = None  # send the workers elsewhere
+    drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
 
 
 OPEN = Guard()
@@ -120,7 +121,7 @@ class Server:
     async def _drain_dispatch(self) -> None:
         """What is claimed is still handed out; streams end when they have sent it."""
         if self._dispatch.drain is not None:
-            self._dispatch.drain()
+            await self._dispatch.drain()
         if self._dispatching is not None:
             await self._dispatching
 
@@ -158,12 +159,18 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
     engine.wakeups.on_moved(dispatcher.replace)
     engine.jobs.on_cancel(dispatcher.canceled)
+    work = WorkDoor(engine, dispatcher, access)
+
+    async def drain() -> None:
+        dispatcher.drain()
+        await work.until_streams_end(STREAMS_GRACE)
+
     return Dispatch(
-        servicers=[WorkDoor(engine, dispatcher, access), AdminDoor(engine)],
+        servicers=[work, AdminDoor(engine)],
         workers=engine.workers.list,
         loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats))],
         run=dispatcher.run,
-        drain=dispatcher.drain,
+        drain=drain,
     )
 
 

@@ -24,6 +24,7 @@ from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
 from pulse.model.errors import InvalidInput, JobBusy
 from pulse.model.jobs import JobStatus, Outcome
+from pulse.model.workers import WorkerSeen
 from pulse.server import Dispatch, Guard, Server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
@@ -450,13 +451,15 @@ async def test_a_topic_that_cannot_be(client: Client, jobs: Jobs, topic: str) ->
 
 
 async def test_the_workers_are_those_of_the_dispatcher(engine: Engine) -> None:
-    async def workers() -> list[pb.Worker]:
-        return [pb.Worker(name="shop/w1", slots=20)]
+    now = datetime.now(UTC)
+
+    async def workers() -> list[WorkerSeen]:
+        return [WorkerSeen("shop/w1", "here", "1", ["mail"], 20, 3, now, now)]
 
     async with served(Server(engine, dispatch=Dispatch(workers=workers)), engine) as client:
         answer = await client.operate.ListWorkers(pb.ListWorkersRequest())
 
-    assert [(each.name, each.slots) for each in answer.workers] == [("shop/w1", 20)]
+    assert [(each.name, each.slots, each.busy) for each in answer.workers] == [("shop/w1", 20, 3)]
 
 
 # --- who may
@@ -474,13 +477,13 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
         raise NotYours(f"no {scope} for {topic}")
 
     dead, waiting = str(await dead_letter(engine)), str(await submit_one(engine))
-    submit, operate = [("submit", "mail")], [("operate", "mail")]
+    submit, follow, operate = [("submit", "mail")], [("follow", "mail")], [("operate", "mail")]
     async with served(Server(engine, guard=Guard(check=check)), engine) as client:
         calls: list[tuple[Any, Any, list[tuple[str, str]]]] = [
             (client.jobs.SubmitJobs, pb.SubmitJobsRequest(jobs=[pb.NewJob(task="mail")]), submit),
-            (client.jobs.GetJob, pb.GetJobRequest(id=waiting), submit),
-            (client.jobs.WaitJob, pb.WaitJobRequest(id=waiting), submit),
-            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), submit),
+            (client.jobs.GetJob, pb.GetJobRequest(id=waiting), follow),
+            (client.jobs.WaitJob, pb.WaitJobRequest(id=waiting), follow),
+            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), follow),
             (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), operate),
             (client.operate.ListJobs, pb.ListJobsRequest(), [("operate", "*")]),
             (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), operate),

@@ -47,6 +47,11 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._lease: timedelta = engine.settings.lease
         self._streams: dict[str, Seat] = {}
 
+    async def until_streams_end(self, seconds: float) -> None:
+        give_up_at = time.monotonic() + seconds
+        while self._streams and time.monotonic() < give_up_at:  # noqa: ASYNC110  rare, and soon over
+            await asyncio.sleep(0.01)
+
     # --- the stream
 
     @answering
