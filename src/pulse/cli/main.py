@@ -23,6 +23,7 @@ from pulse.cli.server import server
 from pulse.cli.tokens import tokens
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
+from pulse.cli.workers import workers
 
 
 @click.group(
@@ -50,7 +51,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, server, migrate, jobs, topics, tokens, db, bench):
+for command in (demo, dev, worker, server, migrate, jobs, topics, workers, tokens, db, bench):
     cli.add_command(command)
 
 
