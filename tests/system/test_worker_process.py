@@ -247,9 +247,11 @@ async def test_dev_brings_all_that_an_application_needs_and_takes_it_away_again(
     enqueue = "from tasks import hello; print(hello.enqueue('ada').result(timeout=30))"
 
     with started(empty, "dev") as dev:
+        dev.expect(r"schema +pulse: applied 0001 to")
+        dev.expect(r"server +grpc://127\.0\.0\.1:\d+")
         worker = int(dev.expect(r"Pulse worker for tasks.py, pid (\d+)")[1])
         hint = dev.expect('enqueue +.* -c "(.*)"')[1]
-        dev.expect("applied migration 0001")
+        dev.expect("jobs come from 127.0.0.1")
         assert python_in(empty, enqueue) == "hello ada\n"
         assert hint == "from tasks import hello; hello.enqueue()"
         python_in(empty, hint)

@@ -54,8 +54,13 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     where = "the database you named" if settings.database_url else f"the embedded Postgres in {settings.state_dir}"
     say(f"Pulse dev, on {where}. Ctrl-C ends it.", to_stderr=True)
     with obey_signals() as reloader, session.database(settings, create=True) as found:
-        run(migrate_to_newest(found))
+        applied = run(migrate_to_newest(found))
         introduce(session)
+        if applied:
+            say(
+                f"  schema    {found.schema}: applied {applied[0].version:04d} to {applied[-1].version:04d}",
+                to_stderr=True,
+            )
         with dev_server(found) as server_url:
             code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url))
     ctx.exit(code)
