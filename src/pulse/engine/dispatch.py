@@ -194,6 +194,8 @@ class Dispatcher:
         if claims:
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
             await self._hand_out(claims, asked_at)
+        if claims and len(claims) < len(names):
+            await asyncio.sleep(0)  # let them be sent before the next question; with a backlog, the question goes first
 
     def _deal(self, topic: str) -> list[str]:
         """A name for each free place, in turn: those with equal credit get equal shares, of few jobs too."""
