@@ -20,7 +20,9 @@ import grpc
 import pytest
 
 from pulse.cli.server_run import ServerPlan, ServerProcess
+from pulse.links.opening import open_link
 from pulse.model.errors import InvalidSettings
+from pulse.model.jobs import NewJob, Submitted
 from pulse.server import Server, check_exposure
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
@@ -301,6 +303,14 @@ def show(cards: Cards, *own: Path) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(cards.ca.read_bytes(), key, cert)
 
 
+async def submit_through(url: str, cards: Cards) -> Submitted:
+    """As the SDK does it, by settings alone."""
+    settings = Settings(server_url=url, tls_ca=cards.ca, tls_cert=cards.client_cert, tls_key=cards.client_key)
+    async with open_link(settings) as link:
+        [submitted] = await link.submit([NewJob(task="mail")])
+    return submitted
+
+
 def test_tls(tmp_path: Path, env: dict[str, str], cards: Cards) -> None:
     files = ("--tls-cert", cards.cert, "--tls-key", cards.key)
     with started(tmp_path, "server", "--listen", ANYWHERE, *files, **env) as server:
@@ -318,6 +328,7 @@ def test_mutual_tls(tmp_path: Path, env: dict[str, str], cards: Cards) -> None:
         url = address_of(server).replace("0.0.0.0", "127.0.0.1")
 
         assert ask(url, show(cards, cards.client_cert, cards.client_key)).version
+        assert asyncio.run(submit_through(url, cards)).created
         for credentials in (show(cards), show(cards, cards.stranger_cert, cards.stranger_key)):
             with pytest.raises(grpc.RpcError) as refused:
                 ask(url, credentials)
