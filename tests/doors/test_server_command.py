@@ -307,8 +307,8 @@ async def submit_through(url: str, cards: Cards) -> Submitted:
     """As the SDK does it, by settings alone."""
     settings = Settings(server_url=url, tls_ca=cards.ca, tls_cert=cards.client_cert, tls_key=cards.client_key)
     async with open_link(settings) as link:
-        [submitted] = await link.submit([NewJob(task="mail")])
-    return submitted
+        submitted: list[Submitted] = await link.submit([NewJob(task="mail")])
+    return submitted[0]
 
 
 def test_tls(tmp_path: Path, env: dict[str, str], cards: Cards) -> None:
