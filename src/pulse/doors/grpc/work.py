@@ -75,7 +75,8 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     async def _end_if_stuck(self, seat: Seat, context: Context, call: asyncio.Task[Any] | None) -> None:
         """Who takes nothing holds its stream up within a write, where nobody looks at the time; and a call that is cut
         there leaves its stream to be closed whenever Python pleases."""
-        while not context.done() and time.monotonic() - seat.heard_at <= SILENCE + 2 * PING_EVERY:
+        patience = SILENCE + 2 * PING_EVERY
+        while not context.done() and time.monotonic() - seat.heard_at <= patience:  # noqa: ASYNC110
             await asyncio.sleep(PING_EVERY)
         await self._dispatcher.leave(seat)
         if context.done():
