@@ -19,20 +19,19 @@ address, topic = sys.argv[1:]
 me = f"plain:{os.getpid()}:{time.time_ns()}"  # another name for each process
 metadata = [("authorization", f"Bearer {os.environ['PULSE_TOKEN']}")] if "PULSE_TOKEN" in os.environ else []
 work = api.WorkStub(grpc.insecure_channel(address))
-held: dict[str, pb.Lease] = {}
+held: list[pb.Lease] = []
 stream, received = "", 0
 
 
 def credit() -> pb.Credit:
-    return pb.Credit(stream=stream, received=received, free=[SLOTS - len(held)])
+    return pb.Credit(stream=stream, received=received, free=[SLOTS - len(held)], number=time.monotonic_ns())
 
 
 def beat() -> None:
-    """Keep the leases and the stream, whatever the handlers do."""
     while True:
         time.sleep(4)
         try:
-            work.Heartbeat(pb.HeartbeatRequest(worker=me, leases=list(held.values())), timeout=5, metadata=metadata)
+            work.Heartbeat(pb.HeartbeatRequest(worker=me, leases=held), timeout=5, metadata=metadata)
             work.UpdateCredit(pb.UpdateCreditRequest(credit=credit()), timeout=5, metadata=metadata)
         except grpc.RpcError as error:
             print("not heard:", error.code())
@@ -48,14 +47,13 @@ def run(job: pb.Assignment) -> pb.Report:
     return report
 
 
-threading.Thread(target=beat, daemon=True).start()
+threading.Thread(target=beat, daemon=True).start()  # keeps the leases and the stream, whatever the handlers do
 request = pb.StreamJobsRequest(worker=me, pools=[pb.Pool(topics=[topic], slots=SLOTS)], version="plain")
 for message in work.StreamJobs(request, metadata=metadata):
     received, stream = max(received, message.sequence), message.hello.stream or stream
     jobs = message.assignments.jobs
-    held.update({job.job_id: pb.Lease(job_id=job.job_id, lease_id=job.lease_id) for job in jobs})
+    held = [pb.Lease(job_id=job.job_id, lease_id=job.lease_id) for job in jobs]
     reports = [run(job) for job in jobs]
-    for report in reports:
-        del held[report.job_id]
+    held = []
     if reports:
         work.ReportResults(pb.ReportResultsRequest(worker=me, reports=reports, credit=credit()), metadata=metadata)

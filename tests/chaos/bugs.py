@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pulse.engine.duties import Duties
+from pulse.engine.seats import Seat
 from pulse.links.direct import DirectLink
+from pulse.links.servers import Servers
+from pulse.links.stream import JobStream
 from pulse.model.jobs import Answer, Lease
 from pulse.sdk.heartbeats import Heartbeats
 from pulse.sdk.process_handle import Process
@@ -22,6 +25,7 @@ from pulse.sdk.worker import Worker
 from pulse.store import pool
 from pulse.store.pool import Connection
 from pulse.store.statements import load_statements
+from pulse.wire.v1 import pulse_pb2 as pb
 
 BUG = "PULSE_CHAOS_BUG"
 
@@ -180,6 +184,46 @@ def broken_pool() -> None:
         bury(self, process)
 
     _replace(ProcessPool, "_bury", bury_all)
+
+
+# --- servers
+
+
+@bug
+def no_failover() -> None:
+    """The server that was used first is asked for ever."""
+    _replace(Servers, "give_up", lambda *_: None)
+
+
+@bug
+def no_resume() -> None:
+    """Whoever comes back does not say what it holds, so what was sent to it and never arrived is still its own."""
+    request = JobStream._request
+
+    def forgetful(self: JobStream) -> pb.StreamJobsRequest:
+        found = request(self)
+        found.ClearField("resume")
+        return found
+
+    _replace(JobStream, "_request", forgetful)
+
+
+@bug
+def deaf_stream() -> None:
+    """A stream that says nothing is listened to for ever."""
+    read = JobStream._read
+
+    async def listen(self: JobStream, call: Any) -> pb.StreamJobsResponse | None:
+        self._silence = 3_600
+        return await read(self, call)
+
+    _replace(JobStream, "_read", listen)
+
+
+@bug
+def cut_streams() -> None:
+    """Told to stop, a server does not send its workers elsewhere."""
+    _replace(Seat, "dismiss", lambda *_, **__: None)
 
 
 # --- the database

@@ -7,10 +7,10 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from pulse.cli.session import new_loop
-from pulse.engine.engine import open_engine
-from pulse.links.direct import DirectLink
+from pulse.links.opening import open_link
 from pulse.model.jobs import Answer, Lease, Report
 from pulse.sdk.worker import Worker
 from pulse.settings import Settings
@@ -18,29 +18,34 @@ from tests.chaos import notes
 from tests.chaos.app import app
 
 
-class NotingLink(DirectLink):
+def note_answers(link: Any) -> None:
     """What is noted was answered; what was answered may not have been noted, if we died in between."""
+    report, release = link.report, link.release
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]:
-        answers = await super().report(reports)
+    async def noted_report(reports: Sequence[Report]) -> list[Answer]:
+        answers: list[Answer] = await report(reports)
         notes.take_many(
             ("report", report.id, report.lease_id, f"{report.outcome}:{answer}")
             for report, answer in zip(reports, answers, strict=True)
         )
         return answers
 
-    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
-        answers = await super().release(leases)
+    async def noted_release(leases: Sequence[Lease]) -> list[Answer]:
+        answers: list[Answer] = await release(leases)
         notes.take_many(
             ("release", lease.id, lease.lease_id, answer) for lease, answer in zip(leases, answers, strict=True)
         )
         return answers
 
+    link.report, link.release = noted_report, noted_release
+
 
 @asynccontextmanager
-async def open_noting(settings: Settings) -> AsyncIterator[NotingLink]:
-    async with open_engine(settings) as engine:
-        yield NotingLink(engine)
+async def open_noting(settings: Settings) -> AsyncIterator[Any]:
+    """Straight to the database, or through the servers of the run."""
+    async with open_link(settings) as link:
+        note_answers(link)
+        yield link
 
 
 async def main() -> None:

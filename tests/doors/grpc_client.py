@@ -20,7 +20,9 @@ class Client:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
         self.jobs: Any = pb_grpc.JobsStub(channel)
+        self.work: Any = pb_grpc.WorkStub(channel)
         self.operate: Any = pb_grpc.OperateStub(channel)
+        self.admin: Any = pb_grpc.AdminStub(channel)
         self.info: Any = pb_grpc.InfoStub(channel)
 
 

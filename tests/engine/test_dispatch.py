@@ -295,3 +295,27 @@ async def test_whose_a_claim_is(engine: Engine) -> None:
     found = await engine.jobs.claims_of([stale, mine])
 
     assert {key: (row.topic, row.worker) for key, row in found.items()} == {(claim.id, claim.lease_id): ("mail", "w1")}
+
+
+async def test_what_was_claimed_for_places_that_are_gone_is_given_back(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that stops says that no place is free and reads up to what was sent: nothing may come after that."""
+    seat = a_seat(slots=3)
+    claim_for = engine.jobs.claim_for
+
+    async def claim_slowly(*args: Any, **given: Any) -> list[Claim]:
+        claims = await claim_for(*args, **given)
+        dispatcher.offer(seat, received=0, free=[1])
+        return claims
+
+    monkeypatch.setattr(engine.jobs, "claim_for", claim_slowly)
+    await engine.jobs.submit([a_new_job() for _ in range(3)])
+    dispatcher.join(seat)
+
+    async with running(dispatcher):
+        found = await jobs_of(seat)
+
+    left = [job for job in (await engine.jobs.find()).jobs if job.status is JobStatus.PENDING]
+    assert len(found) == 1
+    assert [job.attempt - job.refunded for job in left] == [0, 0]

@@ -218,8 +218,12 @@ class Dispatcher:
             seat = self._seats.get(worker)
             if seat is None or seat.has_left or not all(claim.topic in seat.topics for claim in theirs):
                 homeless += [Lease(claim.id, claim.lease_id) for claim in theirs]
-            else:
-                seat.hand(theirs, claimed_at=claimed_at)
+                continue
+            # Who said meanwhile that no place is free may have been told that nothing more comes, and have gone.
+            room = max(0, seat.credit(theirs[0].topic))
+            homeless += [Lease(claim.id, claim.lease_id) for claim in theirs[room:]]
+            if fitting := theirs[:room]:
+                seat.hand(fitting, claimed_at=claimed_at)
         if homeless:
             await self._give_back(homeless)
 

@@ -186,10 +186,11 @@ class RemoteHeart:
     def __init__(self, servers: Servers, link: RemoteLink) -> None:
         self._servers = servers
         self._link = link
+        self._timeout = min(5.0, link.lease / 6)  # so that two servers can be asked within a beat's patience
 
     async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
         request = pb.HeartbeatRequest(worker=self._link.worker, leases=[convert.write_lease(lease) for lease in leases])
-        answer = await self._servers.call(lambda server: server.work.Heartbeat, request, timeout=5)
+        answer = await self._servers.call(lambda server: server.work.Heartbeat, request, timeout=self._timeout)
         return convert.read_answers(answer.answers)
 
     async def rest(self) -> None:

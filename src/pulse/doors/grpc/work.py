@@ -10,10 +10,13 @@ import asyncio
 import logging
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from pulse.doors.grpc.access import Access, caller
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.answering import Context, answering, end
 from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
 from pulse.model.jobs import Answer, Lease
@@ -55,9 +58,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     # --- the stream
 
     @answering
-    async def StreamJobs(
-        self, request: pb.StreamJobsRequest, _context: Context
-    ) -> AsyncIterator[pb.StreamJobsResponse]:
+    async def StreamJobs(self, request: pb.StreamJobsRequest, context: Context) -> AsyncIterator[pb.StreamJobsResponse]:
         worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
@@ -65,6 +66,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
         self._streams[stream] = seat
+        watching = asyncio.create_task(self._end_if_stuck(seat, context, asyncio.current_task()))
         try:
             hello = pb.Hello(stream=stream, worker=worker, server_time=convert.write_clock(time.monotonic()))
             yield pb.StreamJobsResponse(hello=hello)
@@ -72,7 +74,24 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
                 yield message
         finally:
             del self._streams[stream]
+            watching.cancel()
             await asyncio.shield(self._dispatcher.leave(seat))
+
+    async def _end_if_stuck(self, seat: Seat, context: Context, call: asyncio.Task[Any] | None) -> None:
+        """Who takes nothing holds its stream up within a write, where nobody looks at the time; and a call that is cut
+        there leaves its stream to be closed whenever Python pleases."""
+        patience = SILENCE + 2 * PING_EVERY
+        while not context.done() and time.monotonic() - seat.heard_at <= patience:  # noqa: ASYNC110
+            await asyncio.sleep(PING_EVERY)
+        await self._dispatcher.leave(seat)
+        if context.done():
+            return
+        log.warning("%s takes nothing and says nothing: its stream is ended", seat.worker)
+        with suppress(grpc.aio.AbortError, TimeoutError):
+            async with asyncio.timeout(PING_EVERY):  # its end stands in line behind what was not taken
+                await end(context, StreamSilent(seat.worker, SILENCE), "StreamJobs")
+        if call is not None:
+            call.cancel()
 
     async def _move_in(self, seat: Seat, request: pb.StreamJobsRequest) -> None:
         """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
@@ -172,7 +191,11 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
         if not unknown:
             return
-        for claim in (await self._jobs.claims_of(unknown)).values():
+        claims = await self._jobs.claims_of(unknown)
+        for lease in unknown:
+            # Whoever shows an older claim has lost it, which is what the answer says: a batch must not fail for it.
+            if (claim := claims.get((lease.id, lease.lease_id))) is None or claim.worker is None:
+                continue
             if claim.worker != worker:
                 raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
             caller.get().check(Right.WORK, claim.topic)
