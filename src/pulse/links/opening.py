@@ -20,6 +20,7 @@ def open_link(settings: Settings) -> AbstractAsyncContextManager[Any]:
 
         return open_direct(settings)
     with _needing_grpc():
+        import pulse.wire  # noqa: F401  before gRPC
         from pulse.links.remote import open_remote
 
         return open_remote(settings)
@@ -28,6 +29,7 @@ def open_link(settings: Settings) -> AbstractAsyncContextManager[Any]:
 def open_remote_operating(settings: Settings) -> AbstractAsyncContextManager[Any]:
     """What operators need of the engine, at a server."""
     with _needing_grpc():
+        import pulse.wire  # noqa: F401  before gRPC
         from pulse.links.remote_jobs import open_remote_engine
 
         return open_remote_engine(settings)
