@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -191,7 +192,8 @@ def broken_pool() -> None:
 
 @bug
 def no_failover() -> None:
-    """The server that was used first is asked for ever."""
+    """The first server of the URL is asked for ever."""
+    _replace(random, "shuffle", lambda _: None)
     _replace(Servers, "give_up", lambda *_: None)
 
 

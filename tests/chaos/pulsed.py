@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from tests.chaos.asking import until
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from tests.chaos.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -92,9 +94,10 @@ class Proxy:
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
 
     def freeze(self) -> None:
         """From now on nothing arrives, neither bytes nor the news that a connection is closed."""
@@ -118,7 +121,7 @@ class Proxy:
         await self._is_open.wait()
         sink.close()
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for task in self._tasks:
             task.cancel()

@@ -30,7 +30,7 @@ LEASE = 6.0
 LONG_LEASES = {"PULSE_LEASE": "20s", "PULSE_HEARTBEAT": "2s"}  # longer than it takes to notice silence
 LEASES = {"PULSE_LEASE": f"{LEASE}s", "PULSE_HEARTBEAT": "1s"}
 MOVED_WITHIN = 20.0  # seconds from the last byte of a connection to the worker's next stream
-ENDED_WITHIN = 15.0  # seconds from SIGTERM to the end of a server
+ENDED_WITHIN = 8.0  # seconds from SIGTERM to the end of a server
 STREAM_LOST = "the stream of jobs has ended"
 
 
@@ -100,7 +100,7 @@ async def kill_a_server(stage: Stage, *, jobs: int, kills: int, away: float = 0)
                 submitted += batch
                 await _until_begun(stage, batch)
                 await asyncio.sleep(stage.random.uniform(0, 4))
-            server = stage.random.choice(servers.all)
+            server = servers.all[0] if away else stage.random.choice(servers.all)
             server.kill()
             await asyncio.sleep(away or stage.random.uniform(0.2, 2))
             await server.start()
@@ -129,7 +129,7 @@ async def test_servers_are_restarted_in_turn(stage: Stage) -> None:
     await restart_in_turn(stage, rounds=scaled(3))
 
 
-@pytest.mark.parametrize(("bug", "finding"), [("cut streams", "did not end"), ("charged release", "charged")])
+@pytest.mark.parametrize(("bug", "finding"), [("cut streams", "did not end")])
 async def test_restarts_find(stage: Stage, bug: str, finding: str) -> None:
     with stage.finding(finding):
         await restart_in_turn(stage, rounds=2)
@@ -196,9 +196,7 @@ async def test_half_open_connections_find(stage: Stage, bug: str, finding: str) 
 
 async def freeze_a_connection(stage: Stage, *, leases: dict[str, str] = LONG_LEASES, into_the_void: int = 20) -> None:
     """The worker's way to its server swallows everything, and neither end is told."""
-    async with servers_of(stage, leases | slots(100), count=1) as servers:
-        proxy = Proxy(servers.all[0].port)
-        await proxy.start()
+    async with servers_of(stage, leases | slots(100), count=1) as servers, Proxy(servers.all[0].port) as proxy:
         other = servers.add()
         servers.lead([f"127.0.0.1:{proxy.port}", other.target])
         await stage.fleet.start_many(1)  # the other one is not there yet, so everything of it goes through the proxy
@@ -213,7 +211,6 @@ async def freeze_a_connection(stage: Stage, *, leases: dict[str, str] = LONG_LEA
         await _until_moved(stage, other.target)
         moved = time.time() - frozen_at
         await stage.wait_until_finished(60)
-        await proxy.close()
 
         story = await stage.story()
         starts = {note.job_id: note.at - frozen_at for note in story.starts}
