@@ -498,6 +498,20 @@ async def test_a_bad_report_is_refused_with_the_whole_batch(
     assert await statuses(jobs) == [JobStatus.RUNNING] * 2
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 1000])
+async def test_a_claim_that_is_yet_to_be_made_is_nobodys_to_show(
+    client: Client, engine: Engine, jobs: Jobs, ahead: int
+) -> None:
+    """It might be made, for another worker, between the look and the report."""
+    job = await jobs.get(await submit_one(engine, topic="other"))
+    forged = pb.Report(job_id=str(job.id), lease_id=job.lease_id + ahead, outcome=pb.COMPLETE)
+
+    answer = await refused(client.work.ReportResults(pb.ReportResultsRequest(worker="w1", reports=[forged])))
+
+    assert (answer.status, answer.code) == (Status.PERMISSION_DENIED, "forbidden")
+    assert await jobs.get(job.id) == job
+
+
 @pytest.mark.parametrize("method", ["Heartbeat", "ReleaseJobs"])
 @pytest.mark.parametrize(
     ("bad", "code"),

@@ -264,7 +264,9 @@ async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None
     [others] = await engine.jobs.claim("mail", worker="w2", slots=2)
 
     held = [Lease(claims[0].id, claims[0].lease_id)]
-    assert await engine.jobs.release_unheld("w1", held) == 1
+    now = await engine.jobs.read_clock()
+    assert await engine.jobs.release_unheld("w1", held, before=claims[0].claimed_at) == 0, "given since"
+    assert await engine.jobs.release_unheld("w1", held, before=now) == 1
 
     found = {job.id: await engine.jobs.get(job.id) for job in jobs}
     assert found[claims[0].id].status is JobStatus.RUNNING
@@ -275,7 +277,7 @@ async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None
         0,
         claims[1].lease_id + 1,
     )
-    assert await engine.jobs.release_unheld("w1", held) == 0
+    assert await engine.jobs.release_unheld("w1", held, before=now) == 0
 
 
 async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engine) -> None:
@@ -284,17 +286,34 @@ async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engin
     await engine.jobs.release([Lease(first.id, first.lease_id)])
     await engine.jobs.claim("mail", worker="w1", slots=1)
 
-    assert await engine.jobs.release_unheld("w1", [Lease(first.id, first.lease_id)]) == 1
+    now = await engine.jobs.read_clock()
+    assert await engine.jobs.release_unheld("w1", [Lease(first.id, first.lease_id)], before=now) == 1
 
 
 async def test_whose_a_claim_is(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job()])
     [claim] = await engine.jobs.claim("mail", worker="w1", slots=1)
-    stale, mine = Lease(claim.id, claim.lease_id - 1), Lease(claim.id, claim.lease_id)
+    found = await engine.jobs.claims_of([Lease(claim.id, 1), Lease(claim.id, claim.lease_id)])
 
-    found = await engine.jobs.claims_of([stale, mine])
+    assert found == {claim.id: (claim.id, claim.lease_id, "mail", "w1")}
 
-    assert {key: (row.topic, row.worker) for key, row in found.items()} == {(claim.id, claim.lease_id): ("mail", "w1")}
+
+async def test_whatever_goes_wrong_the_next_step_is_taken(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_for, problems = engine.jobs.claim_for, [RuntimeError("nobody thought of this")]
+
+    async def sometimes(*args: Any, **kwargs: Any) -> list[Claim]:
+        if problems:
+            raise problems.pop()
+        return await claim_for(*args, **kwargs)
+
+    monkeypatch.setattr(engine.jobs, "claim_for", sometimes)
+    await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+    async with running(dispatcher):
+        assert len(await jobs_of(seat, 3)) == 1
 
 
 async def test_what_was_claimed_for_places_that_are_gone_is_given_back(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,6 +18,7 @@ from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
 from pulse.links.remote_errors import KINDS, make_error
+from pulse.links.stream import JobStream
 from pulse.model import errors
 from pulse.model.errors import (
     Forbidden,
@@ -27,8 +29,11 @@ from pulse.model.errors import (
     Unauthenticated,
 )
 from pulse.model.jobs import JobStatus, NewJob
+from pulse.sdk.worker import Worker
 from pulse.settings import Settings
+from tests.sdk.apps_here import working
 from tests.served import Served
+from tests.waiting import until
 
 UNKNOWN = UUID("01998e5c-7a40-7bd2-a3ea-0f2ce83f7000")
 
@@ -150,8 +155,6 @@ async def test_it_shows_its_token(served: Served, engine: Engine) -> None:
 
 
 async def test_a_token_names_its_workers(served: Served, engine: Engine) -> None:
-    from tests.sdk.apps_here import working
-
     async with token(engine, "admin") as secret:
         app = Pulse(settings=replace(served.start(), token=secret))
 
@@ -162,3 +165,71 @@ async def test_a_token_names_its_workers(served: Served, engine: Engine) -> None
             handle = await mail.aenqueue()
             await handle.aresult(10)
             assert (await handle.ajob()).locked_by == f"shop/{worker.name}"
+
+
+# --- a worker's troubles
+
+
+async def test_one_that_calls_too_often_is_answered_a_little_later(settings: Settings, engine: Engine) -> None:
+    async with token(engine, "admin") as secret:
+        served = Served(replace(settings, calls_per_second=10), count=1)
+        try:
+            through = replace(served.start(), token=secret)
+            async with open_link(through) as link:
+                for _ in range(20):
+                    await link.submit([NewJob(task="mail")])
+        finally:
+            served.stop()
+
+    [counts] = await engine.jobs.counts()
+    assert counts.counts == {JobStatus.PENDING: 20}
+
+
+async def test_results_go_to_where_the_stream_is(through: Settings) -> None:
+    """Or the places that became free with them would be news to nobody for seconds."""
+    app = Pulse(settings=through)
+
+    @app.task
+    async def quick() -> None: ...
+
+    async with working(app, concurrency=2) as worker:
+        await until(worker.can_get_jobs)
+        link: Any = worker._link
+        link._servers.give_up(link._servers.current)  # as after a call that timed out
+        async with asyncio.timeout(5):
+            for handle in await app.aenqueue_many([quick.call()] * 50):
+                await handle.aresult(5)
+
+
+async def test_what_was_on_its_way_when_its_stream_broke_is_given_back_by_one_that_stops(
+    through: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Pulse(settings=through)
+
+    @app.task
+    async def never_begun() -> None: ...
+
+    read = JobStream._read
+
+    async def break_after_hello(stream: JobStream, call: Any) -> Any:
+        if stream.is_open:
+            await engine.jobs.submit([never_begun.call().job])
+            await until(lambda: _is_running(engine, never_begun.topic))
+            stream._servers.give_up(stream._servers.current)
+            worker.stop()
+            raise ServerUnreachable("broken")
+        return await read(stream, call)
+
+    monkeypatch.setattr(JobStream, "_read", break_after_hello)
+    worker = Worker(app)
+    await asyncio.wait_for(worker.run(), 20)
+    app.close()
+
+    [counts] = await engine.jobs.counts()
+    assert counts.counts == {JobStatus.PENDING: 1}
+    [job] = (await engine.jobs.find()).jobs
+    assert job.attempt - job.refunded == 0
+
+
+async def _is_running(engine: Engine, topic: str) -> bool:
+    return any(count.counts.get(JobStatus.RUNNING) for count in await engine.jobs.counts() if count.topic == topic)

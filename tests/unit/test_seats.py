@@ -45,9 +45,15 @@ def test_what_is_handed_over_is_taken_off_at_once(seat: Seat) -> None:
     assert [seat.credit(topic) for topic in ("mail", "render", "both")] == [8, 1, 1]
 
 
-def test_an_update_counts_from_what_the_worker_had_read(seat: Seat) -> None:
+async def read(seat: Seat, messages: int = 1) -> None:
+    for _ in range(messages):
+        assert await seat.next(within=1) is not None
+
+
+async def test_an_update_counts_from_what_the_worker_had_read(seat: Seat) -> None:
     seat.hand([a_claim(1), a_claim(2)], claimed_at=0)
     seat.hand([a_claim(3)], claimed_at=0)
+    await read(seat, 2)
 
     seat.update(received=1, free=[8, 2], number=1)
     assert seat.credit("mail") == 7, "the third is still on its way"
@@ -55,13 +61,23 @@ def test_an_update_counts_from_what_the_worker_had_read(seat: Seat) -> None:
     assert seat.credit("mail") == 9, "two of three have ended"
 
 
-def test_an_update_that_was_overtaken_is_passed_over(seat: Seat) -> None:
+async def test_an_update_that_was_overtaken_is_passed_over(seat: Seat) -> None:
     seat.hand([a_claim(1)], claimed_at=0)
+    await read(seat)
     seat.update(received=1, free=[10, 2], number=5)
 
     seat.update(received=1, free=[3, 0], number=4)
 
     assert seat.credit("mail") == 10
+
+
+def test_nobody_has_read_what_was_not_sent(seat: Seat) -> None:
+    """Or a worker that reads nothing could have everything claimed for it."""
+    seat.hand([a_claim(1)], claimed_at=0)
+
+    with pytest.raises(InvalidOption, match="last message sent on this stream was 0"):
+        seat.update(received=1, free=[10, 2], number=1)
+    assert seat.credit("mail") == 9
 
 
 def test_a_repeated_update_changes_nothing(seat: Seat) -> None:
@@ -145,7 +161,11 @@ def test_a_topic_must_have_a_name() -> None:
 
 @pytest.mark.parametrize(
     ("received", "free", "said"),
-    [(0, [1], "each of the 2 pools"), (1, [1, 1], "last message of this stream was 0"), (0, [1, 10**9], "from 0 to")],
+    [
+        (0, [1], "each of the 2 pools"),
+        (1, [1, 1], "last message sent on this stream was 0"),
+        (0, [1, 10**9], "from 0 to"),
+    ],
 )
 def test_absurd_updates_are_refused(seat: Seat, received: int, free: list[int], said: str) -> None:
     with pytest.raises(InvalidOption, match=said):

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from pulse.engine.jobs import CLAIM_LIMIT, Jobs
+from pulse.engine.jobs import BATCH_LIMIT, CLAIM_LIMIT, Jobs
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Claim, Lease
 from pulse.timing.backoff import Backoff
@@ -109,10 +109,10 @@ class Dispatcher:
 
     def canceled(self, job_ids: Iterable[UUID]) -> None:
         """Tell the handlers of canceled jobs whose workers sit here; others learn of it by their heartbeat."""
-        for job_id in job_ids:
-            for seat in self._seats.values():
-                if (lease_id := seat.held.pop(job_id, None)) is not None:
-                    seat.cancel(Lease(job_id, lease_id))
+        wanted = set(job_ids)
+        for seat in self._seats.values():
+            for job_id in wanted & seat.held.keys():
+                seat.cancel(Lease(job_id, seat.held.pop(job_id)))
 
     # --- the claimer
 
@@ -134,6 +134,10 @@ class Dispatcher:
             except PulseError as error:
                 failures += 1
                 log.warning("could not claim, trying again: %s", error)
+                await asyncio.sleep(backoff.delay(failures).total_seconds())
+            except Exception:  # whatever it is, the streams of everybody depend on the next step
+                failures += 1
+                log.exception("dispatching failed in a way nobody thought of, trying again")
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
 
     async def _step(self) -> None:
@@ -229,6 +233,7 @@ class Dispatcher:
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
         try:
-            await self._jobs.release(leases)
+            for start in range(0, len(leases), BATCH_LIMIT):
+                await self._jobs.release(leases[start : start + BATCH_LIMIT])
         except PulseError as error:
             log.warning("%d unsent jobs could not be given back, so their leases will end: %s", len(leases), error)

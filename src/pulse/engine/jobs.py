@@ -271,23 +271,29 @@ class Jobs:
 
         return await self._answer("leases", leases, release)
 
-    async def release_unheld(self, worker: str, held: Sequence[Lease]) -> int:
-        """Give back what is leased to a worker that says it holds only this: the rest never reached it."""
-        check_size("leases", held)
+    async def read_clock(self) -> datetime:
+        """The database's time."""
+        return await self._database.run(store.read_clock)
+
+    async def release_unheld(self, worker: str, held: Sequence[Lease], *, before: datetime) -> int:
+        """Give back what was leased before then to a worker that says it holds only this: the rest never reached it.
+
+        What it was given later, by whoever it turned to, is not in its list and yet its own.
+        """
 
         async def work(conn: Connection) -> list[Woken]:
             found: list[Woken] = []
             for bucket in range(self.buckets):
                 theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
-                found += (await store.release_unheld(conn, bucket=bucket, worker=worker, held=theirs))[1]
+                found += (await store.release_unheld(conn, bucket=bucket, worker=worker, held=theirs, before=before))[1]
             return found
 
         woken = await self._database.run(work)
         self._wake(woken)
         return len(woken)
 
-    async def claims_of(self, leases: Sequence[Lease]) -> dict[ClaimKey, ClaimRow]:
-        """Whose these claims are, where they are the newest of their job."""
+    async def claims_of(self, leases: Sequence[Lease], *, reserved: bool = False) -> dict[UUID, ClaimRow]:
+        """The newest claim of each of these jobs, and whose it is."""
 
         async def work(conn: Connection) -> list[ClaimRow]:
             found: list[ClaimRow] = []
@@ -295,7 +301,7 @@ class Jobs:
                 found += await store.read_claims(conn, bucket=bucket, ids=ids)
             return found
 
-        return {(row.id, row.lease_id): row for row in await self._database.run(work)}
+        return {row.id: row for row in await self._database.run(work, reserved=reserved)}
 
     # --- operators
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLOTS_LIMIT = 10_000  # of one pool
 POOLS_LIMIT = 16
+HELD_LIMIT = 50_000  # claims of one worker that are remembered
 SILENCE = 15.0  # seconds in which nothing is heard, after which either side gives a stream up
 TOPICS_LIMIT = 1_000  # of one worker
 MESSAGE_SIZE = 1 << 20  # characters of payloads in one message: no more than the largest single one
@@ -100,7 +101,8 @@ class Seat:
         self.version = version
         self.pools = list(pools)
         self.connected_at = self.heard_at = time.monotonic()
-        self.sent = 0  # the sequence of the last message put before it
+        self.sent = 0  # the sequence of the last message meant for it
+        self.taken = 0  # of the last one that was taken from here to be sent
         self.has_left = False
         self._heard = 0  # the number of the last update
         self._free = [pool.slots for pool in pools]
@@ -130,8 +132,8 @@ class Seat:
         self.heard_at = time.monotonic()
         if len(free) != len(self.pools):
             raise InvalidOption("free", list(free), f"it has a number for each of the {len(self.pools)} pools")
-        if received > self.sent:
-            raise InvalidOption("received", received, f"the last message of this stream was {self.sent}")
+        if received > self.taken:
+            raise InvalidOption("received", received, f"the last message sent on this stream was {self.taken}")
         for slots in free:
             check_slots(slots)
         if number and number <= self._heard:
@@ -151,6 +153,9 @@ class Seat:
         places = [0] * len(self.pools)
         for claim in claims:
             self.held[claim.id] = claim.lease_id
+        while len(self.held) > HELD_LIMIT:  # what is not known here can be asked of the database
+            del self.held[next(iter(self.held))]
+        for claim in claims:
             for number in self._pools_of[claim.topic]:
                 places[number] += 1
                 self._free[number] -= 1
@@ -182,7 +187,11 @@ class Seat:
                 await self._has_some.wait()
             finally:
                 timer.cancel()
-        return self._outbox.popleft() if self._outbox else None
+        if not self._outbox:
+            return None
+        message = self._outbox.popleft()
+        self.taken = message.sequence
+        return message
 
     def leave(self) -> list[Lease]:
         """It is gone; answers with what was claimed for it and surely never sent."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 LONGEST_WAIT = 20.0  # seconds a server waits for a job within one call
+WORK_TIMEOUT = 4.0  # seconds for one try: a worker that stops must get to ask a second server
 PART = 1 << 20  # characters of results in one call
 
 
@@ -118,10 +119,11 @@ class RemoteLink:
     async def stop_claiming(self) -> Sequence[Claim]:
         if self._stream is None or self._streaming is None:
             return []
-        unbegun = await self._stream.stop()
+        await self._stream.close()
         self._streaming.cancel()
         await asyncio.gather(self._streaming, return_exceptions=True)
-        return unbegun
+        await self._stream.settle()
+        return self._stream.take_all()
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         answers: list[Answer] = []
@@ -134,19 +136,26 @@ class RemoteLink:
         request = pb.ReportResultsRequest(
             worker=self._worker, reports=[convert.write_report(report) for report in reports], credit=credit
         )
-        answer = await self._servers.call(lambda server: server.work.ReportResults, request)
+        # To where the stream is, if it is: the places that became free are news there only.
+        first = self._stream.server if self._stream else None
+        answer = await self._servers.call(
+            lambda server: server.work.ReportResults, request, timeout=WORK_TIMEOUT, first=first
+        )
         return convert.read_answers(answer.answers)
 
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
         request = pb.ReportProgressRequest(
             worker=self._worker, progress=[convert.write_progress(item) for item in progress]
         )
-        answer = await self._servers.call(lambda server: server.work.ReportProgress, request)
+        answer = await self._servers.call(lambda server: server.work.ReportProgress, request, timeout=WORK_TIMEOUT)
         return convert.read_answers(answer.answers)
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
         request = pb.ReleaseJobsRequest(worker=self._worker, leases=[convert.write_lease(lease) for lease in leases])
-        answer = await self._servers.call(lambda server: server.work.ReleaseJobs, request)
+        first = self._stream.server if self._stream else None
+        answer = await self._servers.call(
+            lambda server: server.work.ReleaseJobs, request, timeout=WORK_TIMEOUT, first=first
+        )
         if self._stream is not None:
             self._stream.say_credit()
         return convert.read_answers(answer.answers)

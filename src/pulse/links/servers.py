@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from pulse.links.remote_errors import read_error
-from pulse.model.errors import ServerUnreachable
+from pulse.model.errors import LimitReached, ServerUnreachable
 from pulse.model.server_url import parse_server_url
 from pulse.timing.backoff import Backoff
 from pulse.wire.v1 import pulse_pb2_grpc
@@ -87,26 +87,37 @@ class Servers:
         if server is self.current:
             self._at = (self._at + 1) % len(self._servers)
 
-    async def call(self, pick: Callable[[Server], Any], request: Any, *, timeout: float = CALL_TIMEOUT) -> Any:  # noqa: ANN401
-        """The answer of the first server that gives one."""
+    async def call(
+        self,
+        pick: Callable[[Server], Any],
+        request: Any,  # noqa: ANN401
+        *,
+        timeout: float = CALL_TIMEOUT,
+        first: Server | None = None,
+    ) -> Any:  # noqa: ANN401
+        """The answer of the first server that gives one; `first` is asked before the others."""
         give_up_at = time.monotonic() + self._patience
         failures = 0
         while True:
-            server = self.current
+            server, first = first or self.current, None
             try:
                 return await pick(server)(request, timeout=timeout, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
-                if error.code() not in WORTH_ANOTHER_TRY:
-                    raise read_error(error) from None
                 failures += 1
-                self.give_up(server)
-                delay = self._delay(failures)
+                delay = self._delay_after(error, server, failures)
                 if time.monotonic() + delay > give_up_at:
                     raise self._unreachable(server, error) from None
             await asyncio.sleep(delay)
 
-    def _delay(self, failures: int) -> float:
-        """None until each of them was asked; then longer and longer."""
+    def _delay_after(self, error: grpc.aio.AioRpcError, server: Server, failures: int) -> float:
+        """How long to wait for the next try. None until each of them was asked; then longer and longer. One that says
+        we ask too often has answered, so it is asked again, a little later."""
+        known = read_error(error)
+        if isinstance(known, LimitReached):
+            return self._backoff.delay(failures).total_seconds()
+        if error.code() not in WORTH_ANOTHER_TRY:
+            raise known from None
+        self.give_up(server)
         rounds = (failures - 1) // len(self._servers)
         return self._backoff.delay(rounds).total_seconds() if rounds else 0.0
 

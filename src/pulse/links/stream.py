@@ -20,6 +20,7 @@ import grpc
 from pulse.links.link import Batch
 from pulse.links.remote_errors import read_error
 from pulse.links.server_clock import ServerClock
+from pulse.links.servers import WORTH_ANOTHER_TRY
 from pulse.model.errors import PulseError, Unavailable
 from pulse.model.jobs import Lease
 from pulse.timing.backoff import Backoff
@@ -37,11 +38,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.stream")
 
 SIGN_OF_LIFE = 4.0  # seconds between two updates of credit, at most
+REPLACED_PAUSE = 5.0  # seconds
 CLOSING = 5.0  # seconds to read what is still on its way when the stream is let go
 
 
 class _Ended(Exception):
     """The stream is over and another one is to be opened at once."""
+
+
+class _Replaced(Exception):
+    """Another stream has this worker's name."""
 
 
 class JobStream:
@@ -60,7 +66,7 @@ class JobStream:
         self._server: Server | None = None
         self._received = 0
         self._updates = 0
-        self._has_been_open = False
+        self._has_asked = False
         self._is_stopping = False
         self._all_read = asyncio.Event()
         self._wants_credit = asyncio.Event()
@@ -69,6 +75,11 @@ class JobStream:
     @property
     def is_open(self) -> bool:
         return bool(self._stream)
+
+    @property
+    def server(self) -> Server | None:
+        """Where it is open."""
+        return self._server if self._stream else None
 
     # --- what the worker takes
 
@@ -108,6 +119,9 @@ class JobStream:
             try:
                 await self._hold()
                 failures = 0
+            except _Replaced:
+                log.warning("a newer stream has the name %s, so this one has ended", self._desk.name)
+                await asyncio.sleep(REPLACED_PAUSE)  # two who share a name must not chase each other in a circle
             except (PulseError, TimeoutError) as error:
                 failures = 1 if time.monotonic() - started_at > self._silence else failures + 1
                 log.log(
@@ -116,6 +130,10 @@ class JobStream:
                     str(error) or f"nothing was heard for {self._silence:.0f} s",
                 )
                 await asyncio.sleep(self._pause(failures))
+            except Exception:  # whatever it is, no job comes without a stream
+                failures += 1
+                log.exception("the stream of jobs failed in a way nobody thought of, another one is opened")
+                await asyncio.sleep(self._backoff.delay(failures).total_seconds())
         self._all_read.set()
 
     def _pause(self, failures: int) -> float:
@@ -128,6 +146,7 @@ class JobStream:
         server = self._servers.current
         asked_at = time.monotonic()
         call = server.work.StreamJobs(self._request(), metadata=self._servers.metadata)
+        self._has_asked = True
         signs = asyncio.create_task(self._send_credit(server))
         try:
             while True:
@@ -155,7 +174,7 @@ class JobStream:
         free = self._free()
         for place, slots in zip(places, free, strict=True):
             request.pools.add(topics=place.topics, slots=slots)
-        if self._has_been_open:
+        if self._has_asked:
             request.resume.held.extend(convert.write_lease(lease) for lease in self._all_held())
         return request
 
@@ -180,7 +199,7 @@ class JobStream:
     def _handle(self, message: pb.StreamJobsResponse, server: Server, asked_at: float) -> None:
         kind = message.WhichOneof("message")
         if kind == "hello":
-            self._stream, self._server, self._has_been_open = message.hello.stream, server, True
+            self._stream, self._server = message.hello.stream, server
             self._clock.learn(asked_at=asked_at, server_time=convert.read_clock(message.hello.server_time))
             log.info("jobs come from %s", server.target)
         elif kind == "assignments":
@@ -193,8 +212,7 @@ class JobStream:
             self._servers.give_up(server)
             raise _Ended
         elif kind == "replaced":
-            log.warning("a newer stream has the name %s: this one has ended", self._desk.name)
-            raise _Ended
+            raise _Replaced
 
     def _arrive(self, assignments: pb.Assignments) -> None:
         claimed_at = self._clock.local(convert.read_clock(assignments.server_time))
@@ -233,15 +251,46 @@ class JobStream:
 
     # --- stopping
 
-    async def stop(self) -> Sequence[Claim]:
-        """Want nothing more, read what is on its way, let go; answers with what was not taken."""
+    async def close(self) -> None:
+        """Want nothing more, and read what is on its way."""
         self._is_stopping = True
-        if (credit := self.credit()) is not None and self._server is not None:
-            with suppress(grpc.aio.AioRpcError, TimeoutError):
-                async with asyncio.timeout(CLOSING):
-                    self._read_until = await self._update(self._server, credit)
-                    if not self._is_all_read():
-                        await self._all_read.wait()
+        if (credit := self.credit()) is None or self._server is None:
+            return
+        server = self._server
+        try:
+            async with asyncio.timeout(CLOSING):
+                self._read_until = await self._update(server, credit)
+                if not self._is_all_read():
+                    await self._all_read.wait()
+        except (grpc.aio.AioRpcError, TimeoutError):
+            self._servers.give_up(server)
+
+    async def settle(self) -> None:
+        """If it could not be closed so, something may be on its way to nowhere: open a last one, without a place to run
+        anything, only to say what is held here, so that the rest is given back."""
+        if self._is_all_read() or not self._has_asked:
+            return
+        request = self._request()
+        for pool in request.pools:
+            pool.slots = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                while not await self._is_settled_by(self._servers.current, request):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+    async def _is_settled_by(self, server: Server, request: pb.StreamJobsRequest) -> bool:
+        call = server.work.StreamJobs(request, metadata=self._servers.metadata)
+        try:
+            await call.read()  # its first message comes after that
+        except grpc.aio.AioRpcError as error:
+            self._servers.give_up(server)
+            return error.code() not in WORTH_ANOTHER_TRY
+        finally:
+            call.cancel()
+        return True
+
+    def take_all(self) -> Sequence[Claim]:
+        """What has arrived and nobody took."""
         batches = [batch for waiting in self._arrived.values() for batch in waiting]
         self._arrived.clear()
         return [claim for batch in batches for claim in batch.claims]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.model.errors import PulseError, Unavailable
+from pulse.model.errors import LimitReached, Unavailable
 from pulse.model.jobs import Answer, Lease, Progress, Report
 from pulse.timing.backoff import Backoff
 
@@ -94,7 +94,7 @@ class Reporter:
             self._settle(releases, answers, again=self._releases)
 
     def _settle(self, items: Sequence[Report | Lease], answers: list[Answer] | None, *, again: list) -> None:  # type: ignore[type-arg]
-        if answers is None:
+        if answers is None or len(answers) != len(items):
             answers = [Answer.LOST] * len(items)
         for item, answer in zip(items, answers, strict=True):
             if answer is Answer.BUSY:  # its own transaction is still open: come back to it
@@ -107,7 +107,7 @@ class Reporter:
         while True:
             try:
                 return await send()  # type: ignore[misc, no-any-return]
-            except Unavailable as error:
+            except (Unavailable, LimitReached) as error:
                 failures += 1
                 log.warning("results could not be reported, trying again: %s", error)
                 await asyncio.sleep(self._backoff.delay(failures).total_seconds())
@@ -126,5 +126,5 @@ class Reporter:
         notes, self._notes = self._notes, {}
         try:
             await self._link.progress(list(notes.values()))
-        except PulseError as error:
+        except Exception as error:  # whatever it is, results come after it
             log.warning("progress could not be noted: %s", error)

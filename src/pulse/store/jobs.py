@@ -240,7 +240,7 @@ async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]
 
 
 async def release_unheld(
-    conn: Connection, *, bucket: int, worker: str, held: Sequence[Lease]
+    conn: Connection, *, bucket: int, worker: str, held: Sequence[Lease], before: datetime
 ) -> tuple[list[ClaimKey], list[Woken]]:
     """What of a worker's claims is not among these."""
     rows = await conn.rows(
@@ -249,6 +249,7 @@ async def release_unheld(
         worker=worker,
         ids=[item.id for item in held],
         lease_ids=[item.lease_id for item in held],
+        before=before,
     )
     return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
 
@@ -256,6 +257,12 @@ async def release_unheld(
 async def read_leases(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, tuple[JobStatus, int]]:
     rows = await conn.rows("read_leases", bucket=bucket, ids=ids)
     return {row["id"]: (JobStatus(row["status"]), row["lease_id"]) for row in rows}
+
+
+async def read_clock(conn: Connection) -> datetime:
+    [row] = await conn.rows("read_clock")
+    now: datetime = row["now"]
+    return now
 
 
 async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> list[ClaimRow]:

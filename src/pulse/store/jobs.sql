@@ -391,13 +391,17 @@ tallied as (
 )
 select id, lease_id, topic, priority from released;
 
--- name: release_unheld(bucket, worker, ids, lease_ids)
--- As release_jobs, for all that is leased to a worker but what it holds: it never arrived. Reads everything that runs,
+-- name: read_clock()
+select pulse.now() as now;
+
+-- name: release_unheld(bucket, worker, ids, lease_ids, before)
+-- As release_jobs, for all that is leased to a worker but what it holds: it never arrived. Only what was claimed before
+-- the worker said so: whoever runs this late must not take away what it was given since. Reads everything that runs,
 -- which is little beside what such a worker has lost.
 with held as materialized (
     select bucket, ctid as place
     from pulse.jobs
-    where bucket = :bucket and status = 'RUNNING' and locked_by = :worker
+    where bucket = :bucket and status = 'RUNNING' and locked_by = :worker and claimed_at < :before::timestamptz
         and (id, lease_id) not in (select * from unnest(:ids::uuid[], :lease_ids::bigint[]))
     limit 10000
     for no key update skip locked

@@ -11,12 +11,14 @@ import logging
 import secrets
 import time
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from pulse.doors.grpc.access import Access, caller
 from pulse.doors.grpc.answering import Context, answering, end
+from pulse.engine.jobs import check_size
 from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
 from pulse.model.jobs import Answer, Lease
@@ -26,8 +28,7 @@ from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-    from datetime import timedelta
+    from collections.abc import AsyncIterator, Sequence
 
     from pulse.engine.dispatch import Dispatcher
     from pulse.engine.engine import Engine
@@ -37,6 +38,7 @@ log = logging.getLogger("pulse.stream")
 
 PING_EVERY = 5.0  # seconds of silence
 MOVING = 0.1  # seconds for other servers to hear that a worker has moved
+MOVED = 5.0  # seconds after which a worker that waits for its stream may have turned to another server
 
 
 class WorkDoor(pulse_pb2_grpc.WorkServicer):
@@ -83,7 +85,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         patience = SILENCE + 2 * PING_EVERY
         while not context.done() and time.monotonic() - seat.heard_at <= patience:  # noqa: ASYNC110
             await asyncio.sleep(PING_EVERY)
-        await self._dispatcher.leave(seat)
+        await asyncio.shield(self._dispatcher.leave(seat))
         if context.done():
             return
         log.warning("%s takes nothing and says nothing: its stream is ended", seat.worker)
@@ -97,24 +99,36 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
         what it was sent and never got is given back."""
         if request.HasField("resume"):
-            held = [convert.read_lease(lease) for lease in request.resume.held]
-            self._dispatcher.replace(seat.worker)
-            await self._engine.wakeups.tell_moved(seat.worker)
-            await asyncio.sleep(MOVING)
-            if given_back := await self._jobs.release_unheld(seat.worker, held):
-                log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
-            for (job_id, lease_id), claim in (await self._jobs.claims_of(held)).items():
-                if claim.worker == seat.worker:
-                    seat.held[job_id] = lease_id
+            await self._resume(seat, [convert.read_lease(lease) for lease in request.resume.held])
+        if time.monotonic() - seat.connected_at > MOVED:  # it is elsewhere by now
+            raise StreamSilent(seat.worker, MOVED)
         self._dispatcher.join(seat)
 
+    async def _resume(self, seat: Seat, held: Sequence[Lease]) -> None:
+        asked_at = await self._jobs.read_clock()
+        self._dispatcher.replace(seat.worker)
+        await self._engine.wakeups.tell_moved(seat.worker)
+        await asyncio.sleep(MOVING)
+        before = asked_at + timedelta(seconds=2 * MOVING)
+        if given_back := await self._jobs.release_unheld(seat.worker, held, before=before):
+            log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
+        claims = await self._jobs.claims_of(held)
+        for lease in held:
+            claim = claims.get(lease.id)
+            if claim and (claim.worker, claim.lease_id) == (seat.worker, lease.lease_id):
+                seat.held[lease.id] = lease.lease_id
+
     async def _messages(self, seat: Seat) -> AsyncIterator[pb.StreamJobsResponse]:
+        checked_at = time.monotonic()
         while True:
-            message = await seat.next(within=PING_EVERY)
-            if message is None and not await self._access.still_allowed(caller.get()):
-                raise Unauthenticated("the token of this stream was revoked or has expired")
-            if time.monotonic() - seat.heard_at > SILENCE:
+            now = time.monotonic()
+            if now - seat.heard_at > SILENCE:
                 raise StreamSilent(seat.worker, SILENCE)
+            if now - checked_at > PING_EVERY / 2:
+                checked_at = now
+                if not await self._access.still_allowed(caller.get()):
+                    raise Unauthenticated("the token of this stream was revoked or has expired")
+            message = await seat.next(within=PING_EVERY)
             yield self._written(message, seat)
             if isinstance(message, Drain | Replaced):
                 return
@@ -131,7 +145,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
                 return pb.StreamJobsResponse(sequence=sequence, drain=pb.Drain())
             case Replaced(sequence):
                 return pb.StreamJobsResponse(sequence=sequence, replaced=pb.Replaced())
-        return pb.StreamJobsResponse(sequence=seat.sent, ping=pb.Ping())
+        return pb.StreamJobsResponse(sequence=seat.taken, ping=pb.Ping())
 
     @answering
     async def UpdateCredit(self, request: pb.UpdateCreditRequest, _context: Context) -> pb.UpdateCreditResponse:
@@ -153,8 +167,12 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
-        await self._check_theirs(worker, leases)
+        await self._check_theirs(worker, leases, reserved=True)
         answers = await self._jobs.heartbeat(leases)
+        gone = (
+            lease.id for lease, answer in zip(leases, answers, strict=True) if answer in (Answer.LOST, Answer.CANCELED)
+        )
+        self._dispatcher.settled(worker, gone)
         return pb.HeartbeatResponse(answers=convert.write_answers(answers))
 
     @answering
@@ -185,18 +203,21 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         done = (item.id for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
         self._dispatcher.settled(worker, done)
 
-    async def _check_theirs(self, worker: str, items: Iterable[Claimed]) -> None:
+    async def _check_theirs(self, worker: str, items: Sequence[Claimed], *, reserved: bool = False) -> None:
         """Nobody speaks for another's claim. What this server handed out itself it knows; the rest the rows say."""
+        check_size("items", items)
         known = self._dispatcher.held_by(worker)
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
         if not unknown:
             return
-        claims = await self._jobs.claims_of(unknown)
+        claims = await self._jobs.claims_of(unknown, reserved=reserved)
         for lease in unknown:
-            # Whoever shows an older claim has lost it, which is what the answer says: a batch must not fail for it.
-            if (claim := claims.get((lease.id, lease.lease_id))) is None or claim.worker is None:
+            # Whoever shows an older claim has lost it, which is what the answer says: a batch must not fail for it. One
+            # that is yet to be made is nobody's to show: it might be made, for another, before the batch is written.
+            claim = claims.get(lease.id)
+            if claim is None or lease.lease_id < claim.lease_id:
                 continue
-            if claim.worker != worker:
+            if lease.lease_id > claim.lease_id or claim.worker not in (None, worker):
                 raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
             caller.get().check(Right.WORK, claim.topic)
 
