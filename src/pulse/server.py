@@ -158,6 +158,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     dispatcher = Dispatcher(engine.jobs, engine.settings)
     engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
     engine.wakeups.on_moved(dispatcher.replace)
+    engine.wakeups.on_taken(dispatcher.can_take)
     engine.jobs.on_cancel(dispatcher.canceled)
     work = WorkDoor(engine, dispatcher, access)
 

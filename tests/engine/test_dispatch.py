@@ -18,7 +18,10 @@ from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.jobs import Claim, JobStatus, Lease
 from pulse.settings import Settings
+from pulse.store.pool import Connection
+from pulse.store.wakeups import SPACING
 from tests.factories import a_new_job
+from tests.waiting import until
 
 A_TICK = timedelta(milliseconds=50)
 
@@ -338,3 +341,31 @@ async def test_what_was_claimed_for_places_that_are_gone_is_given_back(
     left = [job for job in (await engine.jobs.find()).jobs if job.status is JobStatus.PENDING]
     assert len(found) == 1
     assert [job.attempt - job.refunded for job in left] == [0, 0]
+
+
+async def test_a_single_job_that_someone_here_can_take_is_told_to_nobody_else(
+    engine: Engine, dispatcher: Dispatcher, conn: Connection
+) -> None:
+    """A NOTIFY costs the commit more than it is worth when the job is gone by the time it is heard."""
+    engine.wakeups.on_taken(dispatcher.can_take)
+    seat = a_seat(slots=1)
+    dispatcher.join(seat)
+    told: list[str] = []
+    raw = conn._raw
+    await raw.add_listener(engine.wakeups.channel, lambda *message: told.append(str(message[-1])))
+
+    await engine.jobs.submit([a_new_job()])
+    await raw.execute("select 1")
+    assert told == []
+    await engine.jobs.submit([a_new_job(), a_new_job()])
+    await until(lambda: _is_there(told))
+    await asyncio.sleep(SPACING)
+    told.clear()
+    async with running(dispatcher):
+        await jobs_of(seat, 0.2)
+    await engine.jobs.submit([a_new_job()])
+    await until(lambda: _is_there(told))
+
+
+async def _is_there(told: list[str]) -> bool:
+    return bool(told)

@@ -114,6 +114,11 @@ class Dispatcher:
             for job_id in wanted & seat.held.keys():
                 seat.cancel(Lease(job_id, seat.held.pop(job_id)))
 
+    def can_take(self, topic: str) -> bool:
+        """Whether someone who sits here has room for a job of the topic."""
+        seats = self._by_topic.get(topic)
+        return seats is not None and any(seat.credit(topic) > 0 for seat in seats.values())
+
     # --- the claimer
 
     def hear(self, topic: str) -> None:
@@ -154,7 +159,7 @@ class Dispatcher:
         for topic in list(self._maybe_ready):
             if topic not in self._by_topic:
                 del self._maybe_ready[topic]
-            elif any(seat.credit(topic) > 0 for seat in self._by_topic[topic].values()):
+            elif self.can_take(topic):
                 return topic
         return None
 

@@ -118,9 +118,10 @@ class Jobs:
         # Without keys one statement does it all, and is a transaction by itself.
         run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
         ready, later = _hints(jobs)
-        message = self._wakeups.take_along(ready)
+        is_taken = len(jobs) == 1 and all(self._wakeups.is_taken(item.topic) for item in ready)
+        message = None if is_taken else self._wakeups.take_along(ready)
         answers = await run(lambda conn: _submit(conn, placed, self._wakeups.channel, message))
-        if message is None:
+        if message is None and not is_taken:
             self._wakeups.wake(ready)
         else:
             self._wakeups.tell(ready)

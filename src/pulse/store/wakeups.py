@@ -60,6 +60,7 @@ class Wakeups:
         self._listeners: list[Listener] = []
         self._later: list[Callable[[timedelta], None]] = []
         self._moved: list[Callable[[str], None]] = []
+        self._takers: list[Callable[[str], bool]] = []
         self._unsent: dict[str, int] = {}
         self._unsent_later: timedelta | None = None
         self._sent_at = 0.0
@@ -88,6 +89,13 @@ class Wakeups:
         """Tell this process only: the others have been told."""
         for item in woken:
             self._tell(item)
+
+    def on_taken(self, taker: Callable[[str], bool]) -> None:
+        """Ask `taker` whether a worker of this process has room for a job of a topic: then nobody else need be told."""
+        self._takers.append(taker)
+
+    def is_taken(self, topic: str) -> bool:
+        return any(taker(topic) for taker in self._takers)
 
     def take_along(self, woken: Sequence[Woken]) -> str | None:
         """A message to be sent with the very transaction that makes jobs ready, which saves those who wait a round
