@@ -12,8 +12,6 @@ only then do the duties end and the connections close.
 from __future__ import annotations
 
 import asyncio
-import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -73,7 +71,7 @@ class Server:
         settings = engine.settings
         check_exposure(settings, has_tokens=guard.has_tokens)
         self.has_tokens = guard.has_tokens
-        self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.name = engine.workers.server  # one name, here and beside its workers
         self.is_ready = False
         self._engine = engine
         self._dispatch = dispatch
