@@ -687,8 +687,8 @@ def test_every_has_no_zone_to_speak_of() -> None:
             [
                 None,
                 (
-                    "skipped: 02:00, 02:05, 02:10, 02:15, 02:20 and 02:25 do not exist, clocks go forward on 2024-10-06 "
-                    "from 02:00 to 02:30"
+                    "skipped: 02:00, 02:05, 02:10, 02:15, 02:20 and 02:25 do not exist, "
+                    "clocks go forward on 2024-10-06 from 02:00 to 02:30"
                 ),
                 None,
             ],
@@ -697,8 +697,8 @@ def test_every_has_no_zone_to_speak_of() -> None:
             "*/5 2 * * *", "Europe/Berlin", "2025-03-30T00:00",
             [
                 (
-                    "skipped: 02:00, 02:05, 02:10, 02:15, 02:20 and others do not exist, clocks go forward on 2025-03-30 "
-                    "from 02:00 to 03:00"
+                    "skipped: 02:00, 02:05, 02:10, 02:15, 02:20 and others do not exist, "
+                    "clocks go forward on 2025-03-30 from 02:00 to 03:00"
                 ),
             ],
         ),
