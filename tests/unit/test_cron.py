@@ -396,6 +396,9 @@ def test_errors_are_value_errors_for_those_who_know_nothing_of_us() -> None:
         ("0/30 2 * * *", "America/New_York", "2025-03-08T12:00", "03-09T07:00 03-10T06:00"),  # not wild
         ("30 1 * * *", "America/New_York", "2025-11-01T12:00", "11-02T05:30 11-03T06:30"),
         ("30 1 * * *", "America/New_York", "2025-11-02T06:13:49", "11-03T06:30 11-04T06:30"),  # during the second pass
+        ("30 1 * * *", "America/New_York", "2025-11-02T06:00", "11-03T06:30"),  # at the change itself
+        ("30 2 * * *", "America/New_York", "2025-03-09T06:59:59", "03-09T07:00 03-10T06:30"),  # a second before it
+        ("30 2 * * *", "America/New_York", "2025-03-09T07:00", "03-10T06:30"),
         ("30 * * * *", "America/New_York", "2025-11-02T04:59", "11-02T05:30 11-02T06:30 11-02T07:30"),
         ("15 2 * * *", "Australia/Lord_Howe", "2024-10-05T00:00", "10-05T15:30 10-06T15:15"),  # 02:00 to 02:30
         ("45 1 * * *", "Australia/Lord_Howe", "2024-04-06T00:00", "04-06T14:45 04-07T15:15"),  # 02:00 to 01:30
@@ -421,6 +424,14 @@ def test_a_fixed_time_comes_once_and_others_follow_elapsed_time(
     found = Cron.parse(expression, zone).preview(len(wanted), instant(after))
 
     assert [f"{each.at:%m-%dT%H:%M}" for each in found] == wanted
+
+
+def test_what_was_reached_last_year_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No place has set its clocks back at New Year so far; one may."""
+    turn = zones.Turn(zones.year_start(2000) - 60, 3600, 0)
+    monkeypatch.setattr("pulse.timing.cron.turns", lambda _, year: (turn,) if year == 1999 else ())
+
+    assert Cron.parse("30 0 * * *").next_after(instant("2000-01-01T00:10")) == instant("2000-01-02T00:30")
 
 
 FIELD_TEXTS = {
