@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 from pulse.timing import cron_fields, cron_words
 from pulse.timing.cron_calendar import Calendar
@@ -31,6 +30,7 @@ from pulse.timing.zones import (
     Turn,
     UnknownZone,
     check_zone,
+    load_zone,
     offset_at,
     to_datetime,
     turns,
@@ -95,14 +95,14 @@ class Cron:
         """The first time strictly after an instant, in UTC. `@every` counts from that instant's whole second."""
         if instant.utcoffset() is None:
             raise ValueError(f"{instant.isoformat()} has no UTC offset, so it is not an instant")
-        after = (instant - EPOCH) // SECOND
+        after = max((instant - EPOCH) // SECOND, year_start(FIRST_YEAR))
         if after >= year_start(LAST_YEAR):
             raise NoFutureTime(self.expression, instant)
         if isinstance(self.timetable, timedelta):
             found = after + self.timetable // SECOND
             if found < year_start(LAST_YEAR):
                 return to_datetime(found)
-        elif (match := self._match_after(self.timetable, max(after, year_start(FIRST_YEAR)))) is not None:
+        elif (match := self._match_after(self.timetable, after)) is not None:
             return to_datetime(match)
         raise NoFutureTime(self.expression, instant)
 
@@ -130,7 +130,7 @@ class Cron:
     def preview(self, n: int, after: datetime) -> list[Occurrence]:
         """The next `n` occurrences, fewer if there are no more, each with what a clock change did to it."""
         found: list[Occurrence] = []
-        zone = ZoneInfo(self.zone)
+        zone = load_zone(self.zone)
         while len(found) < n:
             try:
                 at = self.next_after(after)
@@ -146,7 +146,9 @@ class Cron:
         since, instant = (after - EPOCH) // SECOND, (at - EPOCH) // SECOND
         notes: list[str | None] = []
         day = 86400  # as long as a repetition can be: islands that changed sides of the date line
-        for year in range(to_datetime(since - day).year, to_datetime(instant + day).year + 1):
+        for year in range(
+            to_datetime(max(since - day, year_start(FIRST_YEAR))).year, to_datetime(instant + day).year + 1
+        ):
             notes += [cron_words.note(self.timetable, turn, since, instant) for turn in turns(self.zone, year)]
         return "; ".join(note for note in notes if note) or None
 

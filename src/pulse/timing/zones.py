@@ -15,8 +15,9 @@ _DAY_ONE = EPOCH.toordinal()
 FIRST_YEAR, LAST_YEAR = 2, 9998
 # Another machine reads another time from the first; the second is a placeholder for "not set up yet".
 _NOT_PLACES = {"localtime", "Factory"}
-# Of all zones and years in tzdata 2026, no clock was changed and changed back within less than 3.98 days.
-_PROBE = 3 * 86400
+# In all of tzdata 2026, no offset was changed and changed back within less than 3.98 days (Freetown, 1939), nor since
+# then, and as far as is planned, within less than 6.95 (Recife in 2000, Gaza in 2040).
+_PROBE, _PROBE_UNTIL_1939 = 6 * 86400, 3 * 86400
 
 
 class UnknownZone(ValueError):
@@ -41,17 +42,24 @@ def check_zone(name: str) -> str:
     return name
 
 
+@cache
+def load_zone(name: str) -> ZoneInfo:
+    """zoneinfo itself keeps only eight zones, and reads the ninth from its file again each time."""
+    return ZoneInfo(name)
+
+
 @lru_cache(maxsize=8192)  # seven years of a thousand zones; each entry is a few hundred bytes at most
 def turns(zone: str, year: int) -> tuple[Turn, ...]:
     """Every change of a zone's offset in a year of UTC. zoneinfo has the list but shows only single offsets."""
     if zone == "UTC" or not FIRST_YEAR <= year <= LAST_YEAR:
         return ()
-    place = ZoneInfo(zone)
+    place = load_zone(zone)
     found = []
     seen, last = year_start(year) - 1, year_start(year + 1) - 1
+    stride = _PROBE if year > 1939 else _PROBE_UNTIL_1939
     offset = _offset(place, seen)
     while seen < last:
-        probe = min(seen + _PROBE, last)
+        probe = min(seen + stride, last)
         while offset != _offset(place, probe):
             seen = _first_change(place, seen, probe)
             found.append(Turn(seen, offset, offset := _offset(place, seen)))
@@ -72,11 +80,11 @@ def _first_change(place: ZoneInfo, same: int, other: int) -> int:
 
 
 def offset_at(zone: str, instant: int) -> int:
-    return 0 if zone == "UTC" else _offset(ZoneInfo(zone), instant)
+    return 0 if zone == "UTC" else _offset(load_zone(zone), instant)
 
 
 def _offset(place: ZoneInfo, instant: int) -> int:
-    offset = (EPOCH + timedelta(0, instant)).astimezone(place).utcoffset()
+    offset = datetime.fromtimestamp(instant, place).utcoffset()
     assert offset is not None
     return offset.days * 86400 + offset.seconds
 
