@@ -1,0 +1,216 @@
+"""When does "0 9 * * 1-5" come round next, in a place whose clocks change?
+
+The expression names times on a local calendar (`cron_calendar.py`); a zone is a row of stretches during which local
+time is UTC plus an offset (`zones.py`). Going from stretch to stretch, local time jumps:
+
+    forward     local times are left out. A fixed time among them happens at the jump; several are one.
+    back        local times come again. A fixed time happens when it is first reached, so only what lies beyond
+                the latest local time `reached` so far counts.
+
+A wild timetable (`*` in minutes or hours) takes every stretch as it is. See docs/reference/cron.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from pulse.timing import cron_fields, cron_words
+from pulse.timing.cron_calendar import Calendar
+from pulse.timing.cron_fields import BadField
+from pulse.timing.duration import InvalidDuration, format_duration, parse_duration
+from pulse.timing.zones import (
+    EPOCH,
+    FIRST_YEAR,
+    LAST_YEAR,
+    SECOND,
+    Turn,
+    UnknownZone,
+    check_zone,
+    load_zone,
+    offset_at,
+    to_datetime,
+    turns,
+    year_start,
+)
+
+DESCRIPTORS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+HORIZON_YEARS = 5  # a search ends with the fifth year after the one it began in, as robfig's does
+LONGEST_EVERY = timedelta(days=3653)  # ten years, whichever they are
+LONGEST_EXPRESSION = 1000
+
+_PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>[^ \t]*)[ \t]*")
+_NEVER = -(10**18)  # before every local time
+
+
+class InvalidCron(ValueError):
+    def __init__(self, expression: str, reason: str) -> None:
+        shown = expression if len(expression) <= 100 else expression[:97] + "..."
+        super().__init__(f"invalid cron expression {shown!r}: {reason}" if expression else reason)
+        self.expression = expression
+        self.reason = reason
+
+
+class NoFutureTime(ValueError):
+    def __init__(self, expression: str, after: datetime) -> None:
+        super().__init__(f"cron {expression!r} yields no future time after {after.isoformat()}")
+        self.expression = expression
+        self.after = after
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    at: datetime  # UTC
+    local: datetime
+    note: str | None = None  # what a clock change did to it
+
+    @property
+    def offset(self) -> timedelta:
+        return self.local.utcoffset() or timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    expression: str
+    zone: str  # the one of its prefix, if there is one
+    timetable: Calendar | timedelta  # a length of time is that of `@every`
+
+    @staticmethod
+    def parse(expression: str, zone: str = "UTC") -> Cron:
+        """Read an expression. A `TZ=` or `CRON_TZ=` in front of it wins over `zone`."""
+        return _parse(expression, zone)
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first time strictly after an instant, in UTC. `@every` counts from that instant's whole second."""
+        if instant.utcoffset() is None:
+            raise ValueError(f"{instant.isoformat()} has no UTC offset, so it is not an instant")
+        after = max((instant - EPOCH) // SECOND, year_start(FIRST_YEAR))
+        if after >= year_start(LAST_YEAR):
+            raise NoFutureTime(self.expression, instant)
+        if isinstance(self.timetable, timedelta):
+            found = after + self.timetable // SECOND
+            if found < year_start(LAST_YEAR):
+                return to_datetime(found)
+        elif (match := self._match_after(self.timetable, after)) is not None:
+            return to_datetime(match)
+        raise NoFutureTime(self.expression, instant)
+
+    def _match_after(self, calendar: Calendar, after: int) -> int | None:
+        offset = offset_at(self.zone, after)
+        reached = _NEVER if calendar.is_wild else _reached(self.zone, after)
+        begin = after + 1
+        for turn in _turns_to_come(self.zone, after):
+            match = calendar.first_between(max(begin + offset, reached), turn.at + offset)
+            if match is not None:
+                return match - offset
+            if not calendar.is_wild:
+                reached = max(reached, turn.at + offset)
+                if calendar.first_between(reached, turn.at + turn.after) is not None:
+                    return turn.at
+            begin, offset = turn.at, turn.after
+        return None
+
+    def explain(self) -> str:
+        """What it means, in a sentence without its full stop."""
+        if isinstance(self.timetable, timedelta):
+            return f"every {format_duration(self.timetable)}"
+        return f"{cron_words.describe(self.timetable)}, {self.zone}"
+
+    def preview(self, n: int, after: datetime) -> list[Occurrence]:
+        """The next `n` occurrences, fewer if there are no more, each with what a clock change did to it."""
+        found: list[Occurrence] = []
+        zone = load_zone(self.zone)
+        while len(found) < n:
+            try:
+                at = self.next_after(after)
+            except NoFutureTime:
+                break
+            found.append(Occurrence(at, at.astimezone(zone), self._note(after, at)))
+            after = at
+        return found
+
+    def _note(self, after: datetime, at: datetime) -> str | None:
+        if isinstance(self.timetable, timedelta):
+            return None
+        since, instant = (after - EPOCH) // SECOND, (at - EPOCH) // SECOND
+        notes: list[str | None] = []
+        day = 86400  # as long as a repetition can be: islands that changed sides of the date line
+        for year in range(
+            to_datetime(max(since - day, year_start(FIRST_YEAR))).year, to_datetime(instant + day).year + 1
+        ):
+            notes += [cron_words.note(self.timetable, turn, since, instant) for turn in turns(self.zone, year)]
+        return "; ".join(note for note in notes if note) or None
+
+
+def _reached(zone: str, after: int) -> int:
+    """The latest local time that any clock change before showed already."""
+    year = to_datetime(after).year
+    past = (turn for near in (year - 1, year) for turn in turns(zone, near) if turn.at <= after)
+    return max((turn.at + turn.before for turn in past), default=_NEVER)
+
+
+def _turns_to_come(zone: str, after: int) -> Iterator[Turn]:
+    """The clock changes to come, year by year as they are asked for; the last one is the end of the search."""
+    year = to_datetime(after).year
+    last_year = min(year + HORIZON_YEARS, LAST_YEAR - 1)
+    for each in range(year, last_year + 1):
+        for turn in turns(zone, each):
+            if turn.at > after:
+                yield turn
+    yield Turn(year_start(last_year + 1), 0, -86400)  # back by more than any offset: leaves no gap to look into
+
+
+@lru_cache(maxsize=1024)
+def _parse(expression: str, zone: str) -> Cron:
+    if not expression:
+        raise InvalidCron(expression, "empty cron expression")
+    if len(expression) > LONGEST_EXPRESSION:
+        raise InvalidCron(expression, f"it is longer than {LONGEST_EXPRESSION} characters")
+    rest = expression
+    if prefix := _PREFIX.match(expression):
+        zone, rest = prefix["zone"], expression[prefix.end() :]
+        if not rest:
+            raise InvalidCron(expression, "nothing follows the time zone; write five fields or a descriptor after it")
+    try:
+        return Cron(expression, check_zone(zone), _every(rest) if rest.startswith("@every") else _calendar(rest))
+    except (BadField, UnknownZone) as error:
+        raise InvalidCron(expression, str(error)) from error
+
+
+def _calendar(text: str) -> Calendar:
+    if text.startswith("@"):
+        if text not in DESCRIPTORS:
+            raise BadField(f"unknown descriptor {text!r} (allowed: {', '.join(DESCRIPTORS)} and @every <duration>)")
+        text = DESCRIPTORS[text]
+    fields = re.split(r"[ \t]+", stripped) if (stripped := text.strip(" \t")) else []
+    kinds = (cron_fields.MINUTE, cron_fields.HOUR, cron_fields.DAY, cron_fields.MONTH, cron_fields.WEEKDAY)
+    if len(fields) != len(kinds):
+        hint = "; seconds and years are not supported" if len(fields) > len(kinds) else ""
+        names = ", ".join(kind.name for kind in kinds)
+        raise BadField(f"expected exactly 5 fields ({names}), found {len(fields)}{hint}")
+    return Calendar(*(kind.parse(field) for kind, field in zip(kinds, fields, strict=True)))
+
+
+def _every(text: str) -> timedelta:
+    duration = text.removeprefix("@every ")
+    # A bare number is seconds elsewhere. Here it would be read as minutes by half its readers.
+    if duration == text or duration != duration.strip() or not duration[-1:].isalpha():
+        raise BadField(f"{text!r} is not '@every <duration>': one space, then something like 30s, 5m or 1h30m")
+    try:
+        length = parse_duration(duration)
+    except InvalidDuration as error:
+        raise BadField(f"@every: {error}") from error
+    if length < SECOND or length > LONGEST_EVERY or length % SECOND:
+        raise BadField(f"@every: {duration!r} is not a whole number of seconds from 1s to {LONGEST_EVERY.days}d")
+    return length

@@ -1,0 +1,94 @@
+"""Which minutes of a calendar without clock changes does a cron expression name?
+
+Local times are seconds since 1970 as a clock on the wall counts them. Nothing here steps through minutes or days: a
+day is found in its month's bits, a time in the bits of hours and minutes, so the longest search (five years without a
+match) looks at 72 months.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulse.timing.cron_fields import Field
+
+_DAY_ONE = date(1970, 1, 1).toordinal()
+_SIX_WEEKS = sum(1 << 7 * week for week in range(6))
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+
+    @property
+    def is_wild(self) -> bool:
+        """Such a timetable follows elapsed time through clock changes; the others name fixed times."""
+        return self.minute.wild or self.hour.wild
+
+    def first_between(self, start: int, end: int) -> int | None:
+        """The first match at or after `start` and before `end`."""
+        day, minute = divmod(-(-start // 60), 1440)
+        if (time := self._time_from(minute)) is None or not self._has_day(day):
+            time = self._time_from(0)
+            found = self._day_after(day, last=(end - 1) // 86400)
+            if found is None:
+                return None
+            day = found
+        assert time is not None  # every day that matches has a time
+        match = day * 86400 + time * 60
+        return match if match < end else None
+
+    def _time_from(self, minute: int) -> int | None:
+        hour, minute = divmod(minute, 60)
+        if self.hour.values >> hour & 1 and (later := _lowest_from(self.minute.values, minute)) is not None:
+            return hour * 60 + later
+        if (hours := _lowest_from(self.hour.values, hour + 1)) is None:
+            return None
+        first = _lowest_from(self.minute.values, 0)
+        assert first is not None
+        return hours * 60 + first
+
+    def _has_day(self, day: int) -> bool:
+        on = date.fromordinal(day + _DAY_ONE)
+        return bool(self.days_in(on.year, on.month) >> on.day & 1)
+
+    def _day_after(self, day: int, *, last: int) -> int | None:
+        after = date.fromordinal(day + _DAY_ONE)
+        until = date.fromordinal(last + _DAY_ONE)
+        year, month, day_of_month = after.year, after.month, after.day + 1
+        while (year, month) <= (until.year, until.month):
+            found = _lowest_from(self.days_in(year, month), day_of_month)
+            if found is not None:
+                return date(year, month, found).toordinal() - _DAY_ONE
+            year, month, day_of_month = self._next_month(year, month)
+        return None
+
+    def _next_month(self, year: int, month: int) -> tuple[int, int, int]:
+        later = _lowest_from(self.month.values, month + 1)
+        if later is not None:
+            return year, later, 1
+        first = _lowest_from(self.month.values, 1)
+        assert first is not None
+        return year + 1, first, 1
+
+    def days_in(self, year: int, month: int) -> int:
+        """The matching days of a month. Both day fields choose, unless one of them leaves it to the other."""
+        if not self.month.values >> month & 1:
+            return 0
+        monday_first, length = monthrange(year, month)
+        weekdays = (self.weekday.values * _SIX_WEEKS >> (monday_first + 1) % 7) << 1
+        both_choose = not (self.day.star or self.weekday.star)
+        days = self.day.values | weekdays if both_choose else self.day.values & weekdays
+        return days & ((2 << length) - 2)  # no bit 0, and none beyond the month's last day
+
+
+def _lowest_from(bits: int, least: int) -> int | None:
+    rest = bits >> least << least
+    return (rest & -rest).bit_length() - 1 if rest else None

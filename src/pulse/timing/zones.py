@@ -1,0 +1,114 @@
+"""When do the clocks of a place change, and is there such a place?"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+_DAY_ONE = EPOCH.toordinal()
+# A day lies between these years and the ends of what a datetime can hold, whatever the offset.
+FIRST_YEAR, LAST_YEAR = 2, 9998
+# Another machine reads another time from the first; the second is a placeholder for "not set up yet".
+_NOT_PLACES = {"localtime", "Factory"}
+# In all of tzdata 2026, no offset was changed and changed back within less than 3.98 days (Freetown, 1939), nor since
+# then, and as far as is planned, within less than 6.95 (Recife in 2000, Gaza in 2040).
+_PROBE, _PROBE_UNTIL_1939 = 6 * 86400, 3 * 86400
+
+
+class UnknownZone(ValueError):
+    def __init__(self, name: str) -> None:
+        nearest = _nearest(name)
+        advice = f"did you mean {nearest!r}?" if nearest else "write an IANA name such as 'Europe/Berlin' or 'UTC'"
+        super().__init__(f"unknown time zone {name[:64]!r}: {advice}")
+
+
+class Turn(NamedTuple):
+    """The clocks change at an instant, from one offset to another. All in seconds, the instant since 1970 in UTC."""
+
+    at: int
+    before: int
+    after: int
+
+
+def check_zone(name: str) -> str:
+    # Opening the file would also accept `europe/berlin` on some file systems, and `../` on all.
+    if name not in _names():
+        raise UnknownZone(name)
+    return name
+
+
+@cache
+def load_zone(name: str) -> ZoneInfo:
+    """zoneinfo itself keeps only eight zones, and reads the ninth from its file again each time."""
+    return ZoneInfo(name)
+
+
+@lru_cache(maxsize=8192)  # seven years of a thousand zones; each entry is a few hundred bytes at most
+def turns(zone: str, year: int) -> tuple[Turn, ...]:
+    """Every change of a zone's offset in a year of UTC. zoneinfo has the list but shows only single offsets."""
+    if zone == "UTC" or not FIRST_YEAR <= year <= LAST_YEAR:
+        return ()
+    place = load_zone(zone)
+    found = []
+    seen, last = year_start(year) - 1, year_start(year + 1) - 1
+    stride = _PROBE if year > 1939 else _PROBE_UNTIL_1939
+    offset = _offset(place, seen)
+    while seen < last:
+        probe = min(seen + stride, last)
+        while offset != _offset(place, probe):
+            seen = _first_change(place, seen, probe)
+            found.append(Turn(seen, offset, offset := _offset(place, seen)))
+        seen = probe
+    return tuple(found)
+
+
+def _first_change(place: ZoneInfo, same: int, other: int) -> int:
+    """Halve the way between an instant with the old offset and one with another."""
+    offset = _offset(place, same)
+    while other - same > 1:
+        middle = (same + other) // 2
+        if _offset(place, middle) == offset:
+            same = middle
+        else:
+            other = middle
+    return other
+
+
+def offset_at(zone: str, instant: int) -> int:
+    return 0 if zone == "UTC" else _offset(load_zone(zone), instant)
+
+
+def _offset(place: ZoneInfo, instant: int) -> int:
+    offset = datetime.fromtimestamp(instant, place).utcoffset()
+    assert offset is not None
+    return offset.days * 86400 + offset.seconds
+
+
+def year_start(year: int) -> int:
+    return (date(year, 1, 1).toordinal() - _DAY_ONE) * 86400
+
+
+def to_datetime(instant: int) -> datetime:
+    return EPOCH + timedelta(seconds=instant)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones() - _NOT_PLACES)
+
+
+def _nearest(name: str) -> str | None:
+    """By letters alone, and a city may stand without its continent."""
+    known: dict[str, str] = {}
+    for zone in sorted(_names()):
+        known[zone.lower()] = zone
+    for zone in sorted(_names()):
+        known.setdefault(zone.lower().rpartition("/")[2], zone)
+    wanted = name[:64].strip().lower().replace(" ", "_")
+    close = [wanted] if wanted in known else get_close_matches(wanted, known, n=1, cutoff=0.75)
+    return known[close[0]] if close else None
