@@ -64,6 +64,7 @@ class Settings:
     keep_completed: timedelta = timedelta(days=7)
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
+    keep_fires: timedelta = timedelta(days=90)  # what became of each occurrence of a schedule
 
     def __post_init__(self) -> None:
         if not SCHEMA_NAME.fullmatch(self.schema) or self.schema.startswith("pg_"):
@@ -92,7 +93,7 @@ class Settings:
         for name in ("lease", "heartbeat", "watchdog", "tick", "patience"):
             if getattr(self, name) <= timedelta():
                 raise InvalidSettings(f"{name} must be longer than nothing")
-        for name in ("grace", "keep_completed", "keep_canceled", "keep_dead_lettered"):
+        for name in ("grace", "keep_completed", "keep_canceled", "keep_dead_lettered", "keep_fires"):
             if getattr(self, name) < timedelta():
                 raise InvalidSettings(f"{name} cannot be less than nothing")
         if self.heartbeat * 3 > self.lease:

@@ -1,4 +1,4 @@
-"""Which work does every process do beside its own? Promote, reap, prune and tally, side by side without a leader.
+"""Which work does every process do beside its own? Promote, fire, reap, prune and tally, side by side without a leader.
 
 Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
 by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
@@ -11,9 +11,11 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pulse.engine.fires import Fires
 from pulse.engine.loops import Loop
 from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
+from pulse.store.schedules import prune_fires
 from pulse.store.wakeups import SOON
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class Duties:
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._settling = Settling(self._settings)
+        self.fires = Fires(database, wakeups)
+        self._fire = Loop("fire", self.fires.step)
         self._mourners: list[Callable[[UUID], None]] = []
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
@@ -56,7 +60,7 @@ class Duties:
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
         self._wakeups.on_later(promote.wake_within)
-        return [promote, Loop("reap", self.watch), Loop("prune", self.prune), Loop("tally", self.tally)]
+        return [promote, self._fire, Loop("reap", self.watch), Loop("prune", self.prune), Loop("tally", self.tally)]
 
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
@@ -64,6 +68,7 @@ class Duties:
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
             for peek in await store.peek_duties(conn, buckets=self._buckets):
+                sleeps.append(self._look_at_schedules(peek))
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 woken += topics
@@ -72,6 +77,15 @@ class Duties:
         sleeps, woken = await self._database.run(work, reserved=True)
         self._wakeups.wake(woken)
         return min(sleeps)
+
+    def _look_at_schedules(self, peek: DutyPeek) -> timedelta:
+        """Wake the fire duty when something is due, so that it need not ask while nothing is."""
+        if peek.until_fire is not None and peek.until_fire <= AT_ONCE:
+            self._fire.wake_within(AT_ONCE)
+        elif peek.is_buffering:
+            self._fire.wake_within(self._settings.tick)
+        is_ahead = peek.until_fire is not None and peek.until_fire > AT_ONCE
+        return peek.until_fire if is_ahead and peek.until_fire is not None else timedelta.max
 
     def _longest_sleep(self) -> timedelta:
         """While it listens, this process is told of everything that falls due sooner."""
@@ -134,7 +148,8 @@ class Duties:
                 cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
                 is_full |= max(pruned, cleared) == BATCH
             await store.forget_counts(conn)
-            return is_full
+            fires = await prune_fires(conn, keep=self._settings.keep_fires, limit=BATCH)
+            return is_full or fires == BATCH
 
         return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
+from pulse.engine.schedules import Schedules
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
@@ -34,6 +35,7 @@ class Engine:
         self.settings = database.settings
         self.wakeups = Wakeups(database)
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
+        self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.tokens = Tokens(database)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
         self.workers = Workers(database)

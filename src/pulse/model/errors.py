@@ -7,6 +7,7 @@
     │   ├── InvalidOption       one option of a job is out of range
     │   ├── InvalidReport       a lease_id of 0, an unknown outcome
     │   ├── InvalidFilter
+    │   ├── InvalidSchedule     a timetable that cannot be read, or has no future time
     │   ├── BatchTooLarge
     │   ├── InvalidTask         a task that cannot be declared so: its name is taken, its types are not JSON
     │   ├── InvalidArguments    a call its task could not take
@@ -22,6 +23,7 @@
     │   └── Forbidden           the token has no scope for this
     ├── NotFound
     │   ├── JobNotFound
+    │   ├── ScheduleNotFound
     │   ├── StreamNotFound      a stream that has ended, or is at another server
     │   └── TokenNotFound
     ├── Conflict                the row is not in the state this needs
@@ -29,6 +31,9 @@
     │   ├── LeaseLost
     │   ├── KeyTaken
     │   ├── JobBusy             a handler's own transaction holds the row
+    │   ├── ScheduleExists      the name is taken by another definition
+    │   ├── ScheduleOwned       declared in code, so it is changed there
+    │   ├── StaleDeploy         a newer deploy has declared its schedules
     │   ├── TokenNameTaken
     │   └── TransactionFailed   the caller's transaction can only be rolled back
     ├── Unfinished              asked for a result that is not there
@@ -91,6 +96,10 @@ class InvalidReport(InvalidInput):
 
 class InvalidFilter(InvalidInput):
     code = "invalid_filter"
+
+
+class InvalidSchedule(InvalidInput):
+    code = "invalid_schedule"
 
 
 class BatchTooLarge(InvalidInput):
@@ -185,6 +194,14 @@ class JobNotFound(NotFound):
         self.job_id = job_id
 
 
+class ScheduleNotFound(NotFound):
+    code = "schedule_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule {name!r}: `pulse schedules list` shows them all")
+        self.name = name
+
+
 class StreamNotFound(NotFound):
     code = "stream_not_found"
 
@@ -242,6 +259,35 @@ class JobBusy(Conflict):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} is locked by its handler's own transaction; try again when it ends")
         self.job_id = job_id
+
+
+class ScheduleExists(Conflict):
+    """Creating it again changes nothing if all is the same; here something differs."""
+
+    code = "schedule_exists"
+
+    def __init__(self, name: str, differs: str) -> None:
+        super().__init__(f"schedule {name!r} is there already with another {differs}: edit it, or choose another name")
+        self.name = name
+
+
+class ScheduleOwned(Conflict):
+    """A schedule that code declares is changed in the code: the next deploy would undo what is done here."""
+
+    code = "schedule_owned"
+
+    def __init__(self, name: str, app: str | None, instead: str) -> None:
+        owner = f"declared in code ({app})" if app else "not declared in code"
+        super().__init__(f"schedule {name!r} is {owner}: {instead}")
+        self.name = name
+
+
+class StaleDeploy(Conflict):
+    code = "stale_deploy"
+
+    def __init__(self, app: str, why: str) -> None:
+        super().__init__(f"the schedules of {app} are left as they are: {why}")
+        self.app = app
 
 
 class TokenNameTaken(Conflict):

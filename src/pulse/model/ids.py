@@ -2,8 +2,9 @@
 
 A job's id is minted by whoever submits it, so that a submit can be repeated without harm. It is a version 7
 uuid (time-ordered) whose last twelve bits are the bucket the job lives in, so that an id alone is enough to
-find its row. `pulse.make_id` and `pulse.bucket_of_topic` in SQL follow the same rules; `tests/vectors/ids.json`
-holds both to them.
+find its row. A job that a schedule makes has a version 5 uuid instead: a hash of the schedule and the occurrence, with
+the bucket in the same place. `pulse.make_id` and `pulse.bucket_of_topic` in SQL follow the same rules;
+`tests/vectors/ids.json` holds both to them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import struct
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
@@ -20,6 +22,9 @@ BUCKET_MASK = 0xFFF
 _NOISE_MASK = 0x3FFF_FFFF_FFFF_F000  # the 50 bits between variant and bucket
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
+_FIXED_BITS = 0xF << 76 | 0x3 << 62 | BUCKET_MASK
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @lru_cache(maxsize=4096)
@@ -56,3 +61,14 @@ class Mint:
             self._last = first + self._STEP * len(buckets)
         times = range(first, self._last, self._STEP)
         return list(map(make_id, times, buckets, noise))
+
+
+def fire_id(schedule_id: UUID, occurrence: datetime, bucket: int) -> UUID:
+    """The id of the job that an occurrence makes: the same, whoever makes it and however often they try."""
+    digest = hashlib.sha1(schedule_id.bytes + b"%d" % _micros(occurrence), usedforsecurity=False).digest()
+    number = int.from_bytes(digest[:16])
+    return UUID(int=number & ~_FIXED_BITS | 5 << 76 | _VARIANT | bucket)
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - _EPOCH) // _MICROSECOND

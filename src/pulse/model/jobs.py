@@ -123,15 +123,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         check_name("task", self.task)
         check_topic(self.routed_topic)
         check_json("payload", self.payload)
-        _check_whole("priority", self.priority, -100, 100)
-        _check_whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        check_whole("priority", self.priority, -100, 100)
+        check_whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         if self.delay is not None and self.run_at is not None:
             raise InvalidOption("delay", str(self.delay), "give either delay or run_at, not both")
-        _check_length("delay", self.delay, timedelta())
+        check_length("delay", self.delay, timedelta())
         for name in ("timeout", "unique_window", "result_ttl"):
-            _check_length(name, getattr(self, name), timedelta(milliseconds=1))
-        _check_instant("run_at", self.run_at)
-        _check_instant("deadline", self.deadline)
+            check_length(name, getattr(self, name), timedelta(milliseconds=1))
+        check_instant("run_at", self.run_at)
+        check_instant("deadline", self.deadline)
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key, KEY_LIMIT)
             if len(self.unique_key.encode()) > KEY_BYTES:
@@ -173,6 +173,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     timeout: timedelta | None
     deadline: datetime | None
     trace: str | None
+    scheduled_for: datetime | None = None  # the instant of its schedule that it was made for
 
     @property
     def is_last_attempt(self) -> bool:
@@ -218,7 +219,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.result is not None:
             check_json("result", self.result)
         if self.delay is not None:
-            _check_length("delay", self.delay, timedelta())
+            check_length("delay", self.delay, timedelta())
         elif self.outcome is Outcome.SNOOZE:
             raise InvalidReport(f"snoozing job {self.id} needs a delay")
 
@@ -296,6 +297,8 @@ class Job(msgspec.Struct, frozen=True):
     result_ttl: timedelta | None
     unique_key: str | None
     key_held_until: datetime | None
+    schedule_id: UUID | None  # which schedule made it
+    scheduled_for: datetime | None  # and for which instant of its timetable
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,19 +349,19 @@ def check_lease_id(job_id: UUID, lease_id: object) -> None:
         )
 
 
-def _check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
+def check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidOption(option, value, f"it is a whole number from {least} to {most}")
 
 
-def _check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: ANN401
+def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: ANN401
     if value is None:
         return
     if not isinstance(value, timedelta) or not least <= value <= LONGEST:
         raise InvalidOption(option, str(value), f"it is a length of time from {least} to ten years")
 
 
-def _check_instant(option: str, value: Any) -> None:  # noqa: ANN401
+def check_instant(option: str, value: Any) -> None:  # noqa: ANN401
     if value is None:
         return
     if not isinstance(value, datetime):

@@ -97,6 +97,11 @@ class Context:
         return self._claim.deadline
 
     @property
+    def scheduled_for(self) -> datetime | None:
+        """For a job that a schedule made: the instant of its timetable, however late the job runs."""
+        return self._claim.scheduled_for
+
+    @property
     def lease(self) -> Lease:
         """What proves that this run is the current one."""
         return Lease(self._claim.id, self._claim.lease_id)

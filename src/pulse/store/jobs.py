@@ -70,6 +70,8 @@ class DutyPeek(NamedTuple):
     bucket: int
     until_due: timedelta | None
     until_late: timedelta | None
+    until_fire: timedelta | None  # of all buckets
+    is_buffering: bool  # an occurrence waits for the job before it
 
 
 async def submit_jobs(

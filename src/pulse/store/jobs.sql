@@ -146,7 +146,7 @@ set status = 'RUNNING',
 from seated
 where jobs.bucket = seated.bucket and jobs.ctid = seated.place
 returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-    ready_at, claimed_at, lease_until, timeout, deadline, trace;
+    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for;
 
 -- name: ready_topics(buckets, topics)
 -- Which of these have work waiting: what a worker asks at each tick, once for all its topics.
@@ -489,9 +489,15 @@ tallied as (
 select id from moved;
 
 -- name: peek_duties(buckets)
--- One read that tells the loops which buckets have anything to do, and when the next job falls due. What is long past
--- is past by a day: an instant of any size must not stop the loop.
-select bucket, greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() as until_due, greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() as until_late
+-- One read that tells the loops which buckets have anything to do, and when the next job and the next schedule fall
+-- due. What is long past is past by a day: an instant of any size must not stop the loop.
+select
+    bucket,
+    greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() as until_due,
+    greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() as until_late,
+    (select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
+     where next_run_at is not null and paused_at is null order by next_run_at limit 1) as until_fire,
+    exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering
 from unnest(:buckets::smallint[]) as bucket
 left join lateral (
     select run_at from pulse.jobs
@@ -502,8 +508,7 @@ left join lateral (
     select deadline from pulse.jobs
     where jobs.bucket = bucket.bucket and deadline is not null and status in ('SCHEDULED', 'PENDING', 'RETRYING')
     order by deadline limit 1
-) as late on true
-where due.run_at is not null or late.deadline is not null;
+) as late on true;
 
 -- name: cancel_jobs(bucket, ids, reason)
 with open as materialized (
@@ -733,7 +738,8 @@ cross join lateral (
         id, status, topic, task, payload, priority, attempt, max_attempts, refunded, lease_id, submitted_at, ready_at,
         run_at, claimed_at, lease_until, finished_at, locked_by, last_error,
         case when result_until <= pulse.now() then null else result end as result,
-        progress, retry, tags, trace, timeout, deadline, result_ttl, unique_key, key_held_until
+        progress, retry, tags, trace, timeout, deadline, result_ttl, unique_key, key_held_until, schedule_id,
+        scheduled_for
     from pulse.jobs
     where bucket = :bucket and jobs.id = wanted.id
     offset 0

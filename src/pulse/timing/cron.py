@@ -121,6 +121,29 @@ class Cron:
             begin, offset = turn.at, turn.after
         return None
 
+    def count_between(self, after: datetime, until: datetime) -> int:
+        """How many times it comes round after one instant and up to another, without going through them."""
+        start, end = ((instant - EPOCH) // SECOND for instant in (after, until))
+        if isinstance(self.timetable, timedelta):
+            return max(0, end - start) // (self.timetable // SECOND)
+        return self._count_between(self.timetable, start, end + 1)
+
+    def _count_between(self, calendar: Calendar, after: int, end: int) -> int:
+        """The stretches of `_match_after`, each counted instead of searched."""
+        offset = offset_at(self.zone, after)
+        reached = _NEVER if calendar.is_wild else _reached(self.zone, after)
+        begin, found = after + 1, 0
+        for turn in _turns_between(self.zone, after, end):
+            found += calendar.count_between(max(begin + offset, reached), turn.at + offset)
+            begin, gap = turn.at, max(reached, turn.at + offset)
+            if not calendar.is_wild:
+                reached = gap
+                if calendar.first_between(gap, turn.at + turn.after) is not None:
+                    found += 1
+                    begin += 1  # what falls on the jump itself is the same moment
+            offset = turn.after
+        return found + calendar.count_between(max(begin + offset, reached), end + offset)
+
     def explain(self) -> str:
         """What it means, in a sentence without its full stop."""
         if isinstance(self.timetable, timedelta):
@@ -171,7 +194,14 @@ def _turns_to_come(zone: str, after: int) -> Iterator[Turn]:
     yield Turn(year_start(last_year + 1), 0, -86400)  # back by more than any offset: leaves no gap to look into
 
 
-@lru_cache(maxsize=1024)
+def _turns_between(zone: str, after: int, end: int) -> Iterator[Turn]:
+    for year in range(to_datetime(after).year, to_datetime(end).year + 1):
+        for turn in turns(zone, year):
+            if after < turn.at < end:
+                yield turn
+
+
+@lru_cache(maxsize=8192)
 def _parse(expression: str, zone: str) -> Cron:
     if not expression:
         raise InvalidCron(expression, "empty cron expression")

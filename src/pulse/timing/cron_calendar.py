@@ -45,6 +45,32 @@ class Calendar:
         match = day * 86400 + time * 60
         return match if match < end else None
 
+    def count_between(self, start: int, end: int) -> int:
+        """How many matches there are at or after `start` and before `end`."""
+        if start >= end:
+            return 0
+        (first, first_minute), (last, last_minute) = (divmod(-(-instant // 60), 1440) for instant in (start, end))
+        found = self._days_between(first, last) * self._times_before(1440)
+        found -= self._times_before(first_minute) if self._has_day(first) else 0
+        return found + (self._times_before(last_minute) if self._has_day(last) else 0)
+
+    def _times_before(self, minute: int) -> int:
+        hour, minute = divmod(minute, 60)
+        found = _below(self.hour.values, hour).bit_count() * self.minute.values.bit_count()
+        return found + (_below(self.minute.values, minute).bit_count() if self.hour.values >> hour & 1 else 0)
+
+    def _days_between(self, first: int, last: int) -> int:
+        """How many days match, from the first and without the last."""
+        begin, end = (date.fromordinal(day + _DAY_ONE) for day in (first, last))
+        found = -_below(self.days_in(begin.year, begin.month), begin.day).bit_count()
+        year, month = begin.year, begin.month
+        while (year, month) < (end.year, end.month):
+            found += self.days_in(year, month).bit_count()
+            year, month, _ = self._next_month(year, month)
+        if (year, month) == (end.year, end.month):
+            found += _below(self.days_in(year, month), end.day).bit_count()
+        return found
+
     def _time_from(self, minute: int) -> int | None:
         hour, minute = divmod(minute, 60)
         if self.hour.values >> hour & 1 and (later := _lowest_from(self.minute.values, minute)) is not None:
@@ -87,6 +113,10 @@ class Calendar:
         both_choose = not (self.day.star or self.weekday.star)
         days = self.day.values | weekdays if both_choose else self.day.values & weekdays
         return days & ((2 << length) - 2)  # no bit 0, and none beyond the month's last day
+
+
+def _below(bits: int, limit: int) -> int:
+    return bits & ((1 << limit) - 1)
 
 
 def _lowest_from(bits: int, least: int) -> int | None:

@@ -229,6 +229,8 @@ def read_job(message: pb.Job) -> Job:
         result_ttl=read_length(message, "result_ttl"),
         unique_key=_text(message, "unique_key"),
         key_held_until=FOREVER if message.holds_key else read_instant(message, "key_held_until"),
+        schedule_id=None,
+        scheduled_for=None,
     )
 
 

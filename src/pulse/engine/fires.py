@@ -1,0 +1,141 @@
+"""How do schedules fire? Lock what is due, decide, and write it all down in one transaction.
+
+No leader: rows that another process holds are passed over, and an occurrence makes one job whoever gets there first
+(docs/decisions/0025). A batch the database refuses is halved until the schedule it refuses stands alone; that one is
+parked with its error, and the others have fired.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulse.model.firing import DueSchedule, Firing, broken, decide, jittered
+from pulse.model.ids import fire_id
+from pulse.store import schedules as store
+from pulse.store.schedules import Made, Noted, Plan
+
+if TYPE_CHECKING:
+    from pulse.store.jobs import Woken
+    from pulse.store.pool import Connection, Database
+    from pulse.store.wakeups import Wakeups
+
+log = logging.getLogger("pulse.schedules")
+
+BATCH = 1_000
+Read = Callable[["Connection"], Awaitable[list[DueSchedule]]]
+Decide = Callable[[DueSchedule, datetime], Firing]
+
+LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks every second, and wakes this one when something is due
+AT_ONCE = timedelta()
+
+
+class Refused(Exception):
+    """The database refused what these schedules would have made."""
+
+    def __init__(self, ids: Sequence[UUID], reason: str) -> None:
+        super().__init__(reason)
+        self.ids = ids
+
+
+class Fires:
+    """The fire duty of one process."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._tick = database.settings.tick
+
+    async def step(self) -> timedelta:
+        """Fire what is due; answers with how long until the next is."""
+        if await self.fire_due() >= BATCH:
+            return AT_ONCE
+        peek = await self._database.run(store.peek_schedules, reserved=True)
+        wait = LONGEST_SLEEP
+        if peek.is_buffering:
+            await self.fire_buffered()
+            wait = self._tick
+        if peek.until_due is None:
+            return wait
+        # Due, yet not fired: another process has it, or is changing it. Whoever that is, it is soon over.
+        return min(wait, peek.until_due if peek.until_due > AT_ONCE else self._tick)
+
+    async def fire_due(self) -> int:
+        """One batch; answers with how many were due."""
+        return await self._fire(lambda conn: store.due_schedules(conn, limit=BATCH), decide)
+
+    async def fire_buffered(self) -> int:
+        """The occurrences that waited for a job which has finished."""
+        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=BATCH), decide)
+
+    async def _fire(self, read: Read, choose: Decide) -> int:
+        try:
+            return await self._fire_together(read, choose)
+        except Refused as error:
+            return await self._fire_apart(error)
+
+    async def _fire_apart(self, refused: Refused) -> int:
+        """Half by half, until the one that is refused stands alone."""
+        if len(refused.ids) == 1:
+            log.warning("schedule %s cannot fire and is parked: %s", refused.ids[0], refused)
+            return await self._fire_together(_among(refused.ids), lambda due, _: broken(due, str(refused)))
+        middle = len(refused.ids) // 2
+        fired = 0
+        for half in (refused.ids[:middle], refused.ids[middle:]):
+            fired += await self._fire(_among(half), decide)
+        return fired
+
+    async def _fire_together(self, read: Read, choose: Decide) -> int:
+        async def work(conn: Connection) -> tuple[int, list[Woken]]:
+            due = await read(conn)
+            if not due:
+                return 0, []
+            plans, made, noted = _write_down(due, choose)
+            try:
+                fired = await store.fire_schedules(conn, plans=plans, made=made, noted=noted, cause="timetable")
+            except store.RefusedByDatabase as error:
+                raise Refused([each.id for each in due], str(error)) from error
+            assert fired.moved == len(due), "a schedule that is locked was changed"
+            return len(due), fired.ready
+
+        fired, ready = await self._database.run_together(work)
+        self._wakeups.wake(ready)
+        return fired
+
+
+def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
+    """What was decided about each, as rows."""
+    plans: list[Plan] = []
+    made: list[Made] = []
+    noted: list[Noted] = []
+    for each in due:
+        firing = choose(each, each.now)
+        fires = firing.fires
+        made += [
+            Made(each.id, at, fire_id(each.id, at, each.bucket), jittered(each, at, firing.next_run_at)) for at in fires
+        ]
+        noted += [
+            Noted(each.id, note.occurrence, note.outcome, note.reason, note.occurrences, note.newest or note.occurrence)
+            for note in firing.notes
+        ]
+        last = fires[-1] if fires else None
+        plans.append(
+            Plan(
+                each.id,
+                each.next_run_at,
+                firing.next_run_at,
+                firing.status,
+                firing.error,
+                firing.buffered_for,
+                len(fires),
+                last,
+            )
+        )
+    return plans, made, noted
+
+
+def _among(ids: Sequence[UUID]) -> Read:
+    return lambda conn: store.due_among(conn, ids=ids)

@@ -1,0 +1,361 @@
+"""What can be done with schedules? Each use case is one transaction over the rows it names, decided by database time.
+
+A schedule is named by its name, or by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from pulse.engine.schedule_sync import Sync
+from pulse.model.errors import (
+    InvalidFilter,
+    InvalidOption,
+    InvalidSchedule,
+    ScheduleExists,
+    ScheduleNotFound,
+    ScheduleOwned,
+)
+from pulse.model.ids import Mint, bucket_of_topic, fire_id
+from pulse.model.jobs import PAGE_LIMIT
+from pulse.model.schedule_changes import apply_changes, differences, make_schedule, redefine
+from pulse.model.schedules import (
+    MOST_BACKFILLED,
+    MOST_PREVIEWED,
+    Backfill,
+    Declared,
+    Fire,
+    FireOutcome,
+    FirePage,
+    NewSchedule,
+    Schedule,
+    ScheduleFilter,
+    SchedulePage,
+    ScheduleStatus,
+    SyncReport,
+    Timed,
+)
+from pulse.model.text import check_name, check_text
+from pulse.store import schedules as store
+from pulse.store.jobs import read_clock
+from pulse.store.schedules import Made
+from pulse.timing.cron import InvalidCron
+from pulse.timing.timetable import MOMENT
+
+if TYPE_CHECKING:
+    from pulse.store.jobs import Woken
+    from pulse.store.pool import Connection, Database
+    from pulse.store.wakeups import Wakeups
+    from pulse.timing.cron import Occurrence
+    from pulse.timing.timetable import Timetable
+
+T = TypeVar("T")
+LAST = (datetime.max.replace(tzinfo=UTC), "")
+
+
+class Schedules:
+    """The use cases of schedules, over one database."""
+
+    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+        self.buckets = buckets
+        self._database = database
+        self._wakeups = wakeups
+        self._mint = Mint()
+
+    # --- reading
+
+    async def get(self, name: str | UUID) -> Schedule:
+        async def work(conn: Connection) -> Schedule:
+            found = await store.find_schedules(conn, *_key(name))
+            return _only(found, name)
+
+        return await self._database.run(work)
+
+    async def find(
+        self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> SchedulePage:
+        """A page of schedules, by name."""
+        _check_limit(limit)
+        wanted = wanted or ScheduleFilter()
+        found = await self._database.run(
+            lambda conn: store.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
+        )
+        return SchedulePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+    async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
+        """What became of its occurrences, newest first."""
+        _check_limit(limit)
+        before = _read_cursor(after) if after else LAST
+
+        async def work(conn: Connection) -> list[Fire]:
+            schedule = _only(await store.find_schedules(conn, *_key(name)), name)
+            return await store.list_fires(conn, schedule_id=schedule.id, before=before, limit=limit + 1)
+
+        found = await self._database.run(work)
+        return FirePage(found[:limit], _write_cursor(found[limit - 1]) if len(found) > limit else None)
+
+    async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]:
+        """The next occurrences of a schedule, as long as nothing is changed."""
+
+        async def work(conn: Connection) -> list[Occurrence]:
+            schedule = _only(await store.find_schedules(conn, *_key(name)), name)
+            left = n if schedule.max_occurrences is None else min(n, schedule.max_occurrences - schedule.fired)
+            if schedule.status is not ScheduleStatus.ACTIVE:
+                return []
+            return _preview(schedule.timed, left, await read_clock(conn))
+
+        _check_preview(n)
+        return await self._database.run(work)
+
+    async def preview_new(self, new: NewSchedule, *, n: int = 10) -> list[Occurrence]:
+        """The occurrences that a schedule would have if it were made now."""
+        _check_preview(n)
+        now = await self._database.run(read_clock)
+        timed = new.timed(now)
+        timed.first_after(now)
+        return _preview(timed, n if new.max_occurrences is None else min(n, new.max_occurrences), now)
+
+    # --- changing
+
+    async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
+        """The schedule, and whether it is new. Creating the same again changes nothing."""
+
+        async def work(conn: Connection) -> tuple[Schedule, bool]:
+            now = await read_clock(conn)
+            schedule = make_schedule(new, self.mint_id(), now)
+            if await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
+                return schedule, True
+            found = _only(await store.find_schedules(conn, [new.name]), new.name)
+            if found.app is not None:
+                raise ScheduleOwned(new.name, found.app, "choose another name")
+            if differs := differences(found, new, now):
+                raise ScheduleExists(new.name, " and ".join(differs))
+            return found, False
+
+        schedule, is_new = await self._database.run_together(work)
+        return self._told_of(schedule), is_new
+
+    async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
+        """Change some fields. What was fired stays; a new timetable counts from now."""
+
+        async def work(conn: Connection, schedule: Schedule) -> None:
+            if schedule.app is not None:
+                raise ScheduleOwned(schedule.name, schedule.app, "change it there and sync")
+            changed = redefine(schedule, apply_changes(schedule.definition(), changes), await read_clock(conn))
+            await store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
+
+        return self._told_of(await self._change(name, work))
+
+    async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
+        """Fire nothing until it is resumed."""
+        if reason:
+            check_text("reason", reason, 2_000)
+
+        async def work(conn: Connection, schedule: Schedule) -> None:
+            await store.pause_schedule(conn, id=schedule.id, reason=reason)
+
+        return await self._change(name, work)
+
+    async def resume(self, name: str | UUID) -> Schedule:
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+
+        async def work(conn: Connection, schedule: Schedule) -> None:
+            if schedule.paused_at is None:
+                return
+            following, status = schedule.next_run_at, schedule.status
+            if following is not None:
+                following = _readable(schedule).next_after(await read_clock(conn))
+                status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
+            await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
+
+        return self._told_of(await self._change(name, work))
+
+    async def delete(self, name: str | UUID) -> Schedule:
+        """Remove it. The jobs it has made stay."""
+
+        async def work(conn: Connection) -> Schedule:
+            schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+            if schedule.app is not None and schedule.status is not ScheduleStatus.DISABLED:
+                raise ScheduleOwned(schedule.name, schedule.app, "remove it there and sync, or pause it")
+            await store.delete_schedules(conn, ids=[schedule.id])
+            return schedule
+
+        return await self._database.run_together(work)
+
+    async def _change(self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]]) -> Schedule:
+        """With the schedule's row held; answers with it as it then stands."""
+
+        async def inside(conn: Connection) -> Schedule:
+            schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+            await work(conn, schedule)
+            return _only(await store.find_schedules(conn, ids=[schedule.id]), name)
+
+        return await self._database.run_together(inside)
+
+    # --- firing by hand
+
+    async def trigger(self, name: str | UUID) -> Fire:
+        """Make a job now, beside the timetable, whatever pause and overlap say."""
+
+        async def work(conn: Connection) -> tuple[Fire, list[Woken]]:
+            schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+            now = await read_clock(conn)
+            [job_id], ready = await self._make(conn, schedule, [now], cause="trigger")
+            fired = FireOutcome.FIRED
+            fire = Fire(occurrence=now, outcome=fired, cause="trigger", logged_at=now, newest=now, job_id=job_id)
+            return fire, ready
+
+        return await self._make_and_wake(work)
+
+    async def backfill(
+        self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
+    ) -> Backfill:
+        """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
+        _check_stretch(start, end, limit)
+
+        async def work(conn: Connection) -> tuple[Backfill, list[Woken]]:
+            schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+            if end > (now := await read_clock(conn)):
+                raise InvalidOption("end", end.isoformat(), f"a backfill is of the past, and it is {now.isoformat()}")
+            occurrences = _stretch(schedule, start, end, limit)
+            fired = await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
+            left = [occurrence for occurrence in occurrences if occurrence not in fired]
+            if dry_run or not left:
+                return Backfill(occurrences=left, job_ids=[], dry_run=dry_run), []
+            job_ids, ready = await self._make(conn, schedule, left, cause="backfill")
+            return Backfill(occurrences=left, job_ids=job_ids, dry_run=False), ready
+
+        return await self._make_and_wake(work)
+
+    async def _make(
+        self, conn: Connection, schedule: Schedule, occurrences: Sequence[datetime], *, cause: str
+    ) -> tuple[list[UUID], list[Woken]]:
+        bucket = self.bucket_of(schedule)
+        made = [Made(schedule.id, each, fire_id(schedule.id, each, bucket), None) for each in occurrences]
+        fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+        return [item.job_id for item in made], fired.ready
+
+    async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[Woken]]]]) -> T:
+        answer, ready = await self._database.run_together(work)
+        self._wakeups.wake(ready)
+        return answer
+
+    # --- what code declares
+
+    async def sync(
+        self,
+        app: str,
+        declared: Sequence[Declared],
+        *,
+        deploy: int | None = None,
+        prune: bool = False,
+        dry_run: bool = False,
+    ) -> SyncReport:
+        """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
+        check_name("app", app)
+        sync = Sync(app, declared, mint=self.mint_id, bucket_of=self.bucket_of)
+        report = await self._database.run_together(
+            lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
+        )
+        for schedule in sync.written:
+            self._told_of(schedule)
+        return report
+
+    # --- shared
+
+    def mint_id(self) -> UUID:
+        return self._mint.ids([0])[0]
+
+    def bucket_of(self, schedule: Schedule) -> int:
+        return bucket_of_topic(schedule.job.routed_topic, self.buckets)
+
+    def _told_of(self, schedule: Schedule) -> Schedule:
+        """Those who fire must not sleep past its first occurrence."""
+        if schedule.next_run_at is not None and schedule.paused_at is None:
+            self._wakeups.wake_later(schedule.next_run_at - schedule.updated_at)
+        return schedule
+
+
+def _key(name: str | UUID) -> tuple[list[str], list[UUID]]:
+    """A name, or an id however it is written."""
+    if isinstance(name, UUID):
+        return [], [name]
+    check_name("schedule", name)
+    try:
+        return [name], [UUID(name)]
+    except ValueError:
+        return [name], []
+
+
+def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
+    if not found:
+        raise ScheduleNotFound(str(name))
+    return found[0]
+
+
+def _readable(schedule: Schedule) -> Timetable:
+    try:
+        return schedule.timed.timetable()
+    except InvalidCron as error:
+        raise InvalidSchedule(str(error)) from None
+
+
+def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
+    try:
+        return timed.timetable().preview(n, now, timed.zone)
+    except InvalidCron as error:
+        raise InvalidSchedule(str(error)) from None
+
+
+def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
+    found: list[datetime] = []
+    for occurrence in _readable(schedule).after(start - MOMENT):
+        if occurrence >= end:
+            break
+        if len(found) == limit:
+            raise InvalidOption(
+                "limit",
+                limit,
+                f"there are more occurrences from {start.isoformat()}: give a shorter stretch or a "
+                f"larger limit, up to {MOST_BACKFILLED}",
+            )
+        found.append(occurrence)
+    return found
+
+
+def _check_stretch(start: datetime, end: datetime, limit: int) -> None:
+    for name, instant in (("start", start), ("end", end)):
+        if instant.tzinfo is None:
+            raise InvalidOption(name, instant.isoformat(), "it has no time zone; add one, for example +00:00")
+    if start >= end:
+        raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
+    if not 1 <= limit <= MOST_BACKFILLED:
+        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {MOST_BACKFILLED}")
+
+
+def _check_preview(n: int) -> None:
+    if not 1 <= n <= MOST_PREVIEWED:
+        raise InvalidOption("n", n, f"it is a whole number from 1 to {MOST_PREVIEWED}")
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
+
+
+def _write_cursor(fire: Fire) -> str:
+    return f"{fire.occurrence.isoformat()} {fire.outcome}"
+
+
+def _read_cursor(text: str) -> tuple[datetime, str]:
+    instant, _, outcome = text.partition(" ")
+    try:
+        found = datetime.fromisoformat(instant)
+        return (found.astimezone(UTC), FireOutcome(outcome).value)
+    except ValueError:
+        raise InvalidFilter(
+            f"{text[:60]!r} is not where a page of fires ends: give the `next` of the page before"
+        ) from None

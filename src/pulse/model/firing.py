@@ -1,0 +1,173 @@
+"""What happens to a schedule whose time has come? The whole decision, without any I/O.
+
+Catch-up says which of the occurrences that are due make a job, overlap which of those have to wait or go; the rest
+leave a line in the log, and the cursor goes to the first occurrence after now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.schedules import CatchUp, FireOutcome, Overlap, ScheduleStatus, Timed
+from pulse.timing.cron import InvalidCron
+from pulse.timing.zones import UnknownZone
+
+if TYPE_CHECKING:
+    from pulse.timing.timetable import Missed, Timetable
+
+GRACE = timedelta(seconds=10)  # an occurrence is not missed, for `skip`, before it is so late
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class DueSchedule(msgspec.Struct, frozen=True, gc=False):
+    """What the decision needs to know of a schedule, in the order of its statement's columns."""
+
+    id: UUID
+    bucket: int
+    next_run_at: datetime | None
+    buffered_for: datetime | None
+    is_busy: bool  # it has unfinished jobs; asked only where overlap matters
+    fired: int
+    max_occurrences: int | None
+    jitter: timedelta | None
+    catch_up: str
+    replay_limit: int
+    overlap: str
+    cron: str | None
+    every: timedelta | None
+    anchor: datetime | None
+    at: datetime | None
+    zone: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    now: datetime
+
+    def timetable(self) -> Timetable:
+        timed = Timed(
+            kind="",
+            cron=self.cron,
+            every=self.every,
+            anchor=self.anchor,
+            at=self.at,
+            zone=self.zone,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
+        return timed.timetable()
+
+
+class Note(NamedTuple):
+    """A line of the log for occurrences that made no job."""
+
+    occurrence: datetime
+    outcome: FireOutcome
+    reason: str | None
+    occurrences: int = 1
+    newest: datetime | None = None  # none: as occurrence
+
+
+class Firing(NamedTuple):
+    """What is to be done about one schedule that is due."""
+
+    fires: list[datetime]  # a job for each
+    notes: list[Note]
+    next_run_at: datetime | None
+    status: ScheduleStatus
+    buffered_for: datetime | None = None
+    error: str | None = None
+
+
+def decide(due: DueSchedule, now: datetime) -> Firing:
+    try:
+        timetable = due.timetable()
+    except (InvalidCron, UnknownZone, ValueError) as error:
+        return broken(due, str(error))
+    fires: list[datetime]
+    notes: list[Note] = []
+    if due.next_run_at is None or due.next_run_at > now:  # only the one in the buffer has its turn
+        fires, following = [], due.next_run_at
+    else:
+        fires, notes = _caught_up(due, timetable, due.next_run_at, now)
+        following = timetable.next_after(now)
+    fires, buffered, in_the_way = _without_overlap(due, fires)
+    notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
+    if buffered is not None and buffered != due.buffered_for:
+        notes.append(Note(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
+    if due.max_occurrences is not None:
+        left = max(0, due.max_occurrences - due.fired)
+        fires = fires[:left]
+        if due.fired + len(fires) >= due.max_occurrences:
+            following = buffered = None
+    status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
+    return Firing(fires, notes, following, status, buffered)
+
+
+def broken(due: DueSchedule, error: str) -> Firing:
+    """Parked: its occurrence is accounted for, and it is in nobody's way until someone mends it."""
+    notes = [Note(due.next_run_at, FireOutcome.SKIPPED, "broken")] if due.next_run_at else []
+    return Firing([], notes, None, ScheduleStatus.BROKEN, due.buffered_for, error)
+
+
+def _caught_up(
+    due: DueSchedule, timetable: Timetable, cursor: datetime, now: datetime
+) -> tuple[list[datetime], list[Note]]:
+    """Which of the occurrences up to now make a job."""
+    wanted = due.replay_limit if due.catch_up == CatchUp.REPLAY else 1
+    missed = timetable.upto(cursor, now, newest=wanted)
+    newest = missed.newest[-1]
+    if due.catch_up == CatchUp.FIRE_ONCE:
+        return [cursor], _rest(timetable, cursor, missed)
+    if due.catch_up == CatchUp.SKIP:
+        is_in_time = now - newest <= GRACE
+        count = missed.total - is_in_time
+        last = newest if not is_in_time or missed.total == 1 else _one_before(timetable, cursor, newest)
+        notes = [Note(cursor, FireOutcome.SKIPPED, "missed", count, last)] if count else []
+        return [newest] if is_in_time else [], notes
+    count = missed.total - len(missed.newest)
+    if not count:
+        return missed.newest, []
+    last = _one_before(timetable, cursor, missed.newest[0])
+    reason = f"missed, beyond the {due.replay_limit} that are replayed"
+    return missed.newest, [Note(cursor, FireOutcome.SKIPPED, reason, count, last)]
+
+
+def _rest(timetable: Timetable, cursor: datetime, missed: Missed) -> list[Note]:
+    """All but the cursor's own occurrence, which stands for them."""
+    if missed.total == 1:
+        return []
+    first = timetable.next_after(cursor)
+    assert first is not None
+    return [Note(first, FireOutcome.COALESCED, "missed", missed.total - 1, missed.newest[-1])]
+
+
+def _one_before(timetable: Timetable, cursor: datetime, occurrence: datetime) -> datetime:
+    return timetable.upto(cursor, occurrence - _MICROSECOND).newest[-1]
+
+
+def _without_overlap(due: DueSchedule, fires: list[datetime]) -> tuple[list[datetime], datetime | None, list[datetime]]:
+    """What fires now, what waits in the buffer, and what is skipped."""
+    if due.overlap == Overlap.ALLOW:
+        return fires, due.buffered_for, []
+    waiting = [due.buffered_for] if due.buffered_for else []
+    queue = waiting + fires
+    now = [] if due.is_busy else queue[:1]
+    queue = queue[len(now) :]
+    if due.overlap == Overlap.SKIP:
+        return now, None, queue
+    return now, (queue[0] if queue else None), queue[1:]
+
+
+def jittered(due: DueSchedule, occurrence: datetime, following: datetime | None) -> datetime | None:
+    """When the job of an occurrence may start: spread, the same way each time, and before the next one falls due."""
+    if due.jitter is None:
+        return None
+    digest = hashlib.blake2b(due.id.bytes + occurrence.isoformat().encode(), digest_size=8).digest()
+    window = due.jitter
+    if following is not None and following > occurrence:
+        window = min(window, following - occurrence)
+    return occurrence + (int.from_bytes(digest) % (window // _MICROSECOND)) * _MICROSECOND

@@ -1,0 +1,320 @@
+"""What is a schedule? A timetable, the job it makes at each occurrence, and what to do when things are late."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.errors import InvalidOption, InvalidSchedule
+from pulse.model.jobs import LONGEST, JobStatus, NewJob, check_instant, check_length, check_whole
+from pulse.model.text import check_name
+from pulse.timing.cron import Cron, InvalidCron
+from pulse.timing.duration import format_duration
+from pulse.timing.once import InvalidOnce, Words, resolve_once
+from pulse.timing.timetable import Timetable
+from pulse.timing.zones import UnknownZone, check_zone
+
+SHORTEST = timedelta(seconds=1)
+MOST_REPLAYED = 1_000
+MOST_BACKFILLED = 10_000
+MOST_PREVIEWED = 1_000
+ONCE = Words("schedule", "after", "at")
+WHEN = ("cron", "every", "at", "after")  # of these, a schedule has one
+
+
+class ScheduleStatus(StrEnum):
+    ACTIVE = "ACTIVE"
+    COMPLETED = "COMPLETED"  # its timetable has no more occurrences
+    BROKEN = "BROKEN"  # it could not be fired; its error says why
+    DISABLED = "DISABLED"  # the code that declared it no longer does
+
+
+class CatchUp(StrEnum):
+    """What happens to occurrences that fell due while nobody was there to fire them."""
+
+    FIRE_ONCE = "fire_once"  # one job for all of them
+    SKIP = "skip"  # none
+    REPLAY = "replay"  # one for each, the newest `replay_limit` of them
+
+
+class Overlap(StrEnum):
+    """What happens at an occurrence while a job of an earlier one is unfinished."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    BUFFER_ONE = "buffer_one"  # one waits for its end; more are skipped
+
+
+class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is declared: checked on construction, as far as that is possible without knowing the time."""
+
+    name: str
+    job: NewJob
+    cron: str | None = None
+    every: timedelta | None = None
+    at: datetime | None = None
+    after: timedelta | None = None
+    zone: str = "UTC"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_occurrences: int | None = None
+    jitter: timedelta | None = None
+    catch_up: CatchUp = CatchUp.FIRE_ONCE
+    replay_limit: int = 100
+    overlap: Overlap = Overlap.ALLOW
+
+    def __post_init__(self) -> None:
+        check_name("schedule", self.name)
+        self._check_when()
+        try:
+            check_zone(self.zone)
+        except UnknownZone as error:
+            raise InvalidSchedule(str(error)) from None
+        self.parsed_cron  # noqa: B018  raises if it is none
+        if self.every is not None and not SHORTEST <= self.every <= LONGEST:
+            raise InvalidOption("every", format_length(self.every), "it is a length of time from 1s to ten years")
+        check_length("after", self.after, SHORTEST)
+        for name in ("at", "starts_at", "ends_at"):
+            check_instant(name, getattr(self, name))
+        if self.starts_at is not None and self.ends_at is not None and self.starts_at >= self.ends_at:
+            raise InvalidSchedule(
+                f"starts_at {self.starts_at.isoformat()} is not before ends_at {self.ends_at.isoformat()}"
+            )
+        self._check_policy()
+        _check_template(self.job)
+
+    def _check_when(self) -> None:
+        given = [name for name in WHEN if getattr(self, name) is not None]
+        if given == ["at", "after"]:
+            raise InvalidSchedule("once schedule takes either after or at, not both")
+        if len(given) > 1:
+            raise InvalidSchedule(f"give one of cron, every, at and after, not {' and '.join(given)}")
+        if not given:
+            raise InvalidSchedule(
+                "when? give one of cron, every, at and after: a once schedule requires after or at, a recurring one "
+                "cron or every"
+            )
+
+    def _check_policy(self) -> None:
+        if self.max_occurrences is not None:
+            check_whole("max_occurrences", self.max_occurrences, 1, 1 << 30)
+        check_length("jitter", self.jitter, timedelta(milliseconds=1))
+        for name, kind in (("catch_up", CatchUp), ("overlap", Overlap)):
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidOption(name, getattr(self, name), f"it is {_either(kind)}")
+        check_whole("replay_limit", self.replay_limit, 1, MOST_REPLAYED)
+
+    @property
+    def parsed_cron(self) -> Cron | None:
+        if self.cron is None:
+            return None
+        try:
+            return Cron.parse(self.cron, self.zone)
+        except InvalidCron as error:
+            raise InvalidSchedule(str(error)) from None
+
+    def timed(self, now: datetime) -> Timed:
+        """Its timetable, counted from an instant. `@every` is an interval by another name."""
+        every, begin, end = self.every, self.starts_at, self.ends_at
+        if (cron := self.parsed_cron) is not None:
+            if not isinstance(cron.timetable, timedelta):
+                return Timed(kind="cron", cron=self.cron, zone=cron.zone, starts_at=begin, ends_at=end)
+            every = cron.timetable
+        if every is not None:
+            anchor = begin or now
+            return Timed(kind="interval", every=every, anchor=anchor, zone=self.zone, starts_at=begin, ends_at=end)
+        try:
+            at = resolve_once(ONCE, delay=self.after, at=self.at, now=now)
+        except InvalidOnce as error:
+            raise InvalidSchedule(str(error)) from None
+        return Timed(kind="once", at=at, zone=self.zone, starts_at=begin, ends_at=end)
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """A timetable as its row keeps it."""
+
+    kind: str
+    cron: str | None = None
+    every: timedelta | None = None
+    anchor: datetime | None = None
+    at: datetime | None = None
+    zone: str = "UTC"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+    def timetable(self) -> Timetable:
+        """Raises InvalidCron if the row can no longer be read: its zone may have gone."""
+        cron = None if self.cron is None else Cron.parse(self.cron, self.zone)
+        return Timetable(
+            at=self.at,
+            every=self.every,
+            anchor=self.anchor,
+            cron=cron,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
+
+    def first_after(self, now: datetime) -> datetime:
+        """The first occurrence to come. A schedule without one is refused."""
+        found = self.timetable().next_after(now)
+        if found is None:
+            raise InvalidSchedule(f"{self._words()} yields no future time after {now.isoformat(timespec='seconds')}")
+        return found
+
+    def _words(self) -> str:
+        if self.cron is not None:
+            return f"cron {self.cron!r}"
+        if self.every is not None:
+            return f"every {format_duration(self.every)}"
+        return f"at {self.at.isoformat() if self.at else None}"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it stands."""
+
+    id: UUID
+    name: str
+    status: ScheduleStatus
+    timed: Timed
+    job: NewJob
+    next_run_at: datetime | None
+    buffered_for: datetime | None
+    last_run_at: datetime | None
+    fired: int
+    paused_at: datetime | None
+    pause_reason: str
+    error: str | None
+    app: str | None  # whose code declares it; none: made at a door
+    created_at: datetime
+    updated_at: datetime
+    max_occurrences: int | None
+    jitter: timedelta | None
+    catch_up: CatchUp
+    replay_limit: int
+    overlap: Overlap
+
+    def definition(self) -> NewSchedule:
+        """What it was declared as, or might have been."""
+        return NewSchedule(
+            name=self.name,
+            job=self.job,
+            cron=self.timed.cron,
+            every=self.timed.every,
+            at=self.timed.at,
+            zone=self.timed.zone,
+            starts_at=self.timed.starts_at,
+            ends_at=self.timed.ends_at,
+            max_occurrences=self.max_occurrences,
+            jitter=self.jitter,
+            catch_up=self.catch_up,
+            replay_limit=self.replay_limit,
+            overlap=self.overlap,
+        )
+
+
+class ScheduleFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which schedules to list. Everything given must hold."""
+
+    status: ScheduleStatus | None = None
+    paused: bool | None = None
+    task: str | None = None
+    topic: str | None = None
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("task", "topic", "tag"):
+            if (name := getattr(self, what)) is not None:
+                check_name(what, name)
+
+
+class SchedulePage(msgspec.Struct, frozen=True):
+    schedules: list[Schedule]
+    next: str | None  # hand it back for the following page; none: this was the last
+
+
+class FireOutcome(StrEnum):
+    FIRED = "FIRED"
+    COALESCED = "COALESCED"  # missed, and stood for by the one that fired
+    SKIPPED = "SKIPPED"
+    BUFFERED = "BUFFERED"  # waits for the job before it
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an occurrence, or of several that were missed together."""
+
+    occurrence: datetime
+    outcome: FireOutcome
+    cause: str  # timetable, trigger or backfill
+    logged_at: datetime
+    occurrences: int = 1
+    newest: datetime
+    reason: str | None = None
+    job_id: UUID | None = None
+    job_status: JobStatus | None = None  # none: it made no job, or retention has removed it
+
+    @property
+    def late(self) -> timedelta:
+        """How long after its instant it was seen to."""
+        return max(timedelta(), self.logged_at - self.occurrence)
+
+
+class FirePage(msgspec.Struct, frozen=True):
+    fires: list[Fire]
+    next: str | None
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """The occurrences of a stretch of the past, and the jobs made for those that had none."""
+
+    occurrences: list[datetime]
+    job_ids: list[UUID]  # empty on a dry run
+    dry_run: bool
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that code declares, and the names it had before."""
+
+    schedule: NewSchedule
+    aliases: tuple[str, ...] = ()
+
+
+class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sync did, or would do: names of schedules."""
+
+    created: list[str]
+    changed: list[str]
+    renamed: list[tuple[str, str]]  # from, to
+    enabled: list[str]
+    disabled: list[str]
+    deleted: list[str]
+    unchanged: list[str]
+    dry_run: bool
+
+
+JOB_FIELDS = ("task", "payload", "topic", "priority", "max_attempts", "retry", "timeout", "result_ttl", "tags")
+TIMETABLE_FIELDS = (*WHEN, "zone", "starts_at", "ends_at")
+POLICY_FIELDS = ("max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
+
+
+def _check_template(job: NewJob) -> None:
+    """A schedule's job has no time, id or key of its own: the occurrence gives it those."""
+    for name in ("id", "delay", "run_at", "deadline", "trace"):
+        if getattr(job, name) is not None:
+            raise InvalidSchedule(f"{name} is not for the job of a schedule: each occurrence has its own time")
+    if job.unique_key is not None:
+        raise InvalidSchedule(
+            "unique is not for the job of a schedule: an occurrence makes one job, and `overlap` "
+            "says what happens while the one before is unfinished"
+        )
+
+
+def _either(kind: type[StrEnum]) -> str:
+    *most, last = (member.value for member in kind)
+    return f"{', '.join(most)} or {last}"
+
+
+def format_length(length: timedelta) -> str:
+    return format_duration(length) if length >= timedelta() else str(length)

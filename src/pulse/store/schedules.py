@@ -1,0 +1,266 @@
+"""Which statements are there for schedules? Rows become values here, and values rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from pulse.model.firing import DueSchedule
+from pulse.model.jobs import JobStatus, NewJob, RetryPolicy
+from pulse.model.schedules import (
+    CatchUp,
+    Fire,
+    FireOutcome,
+    Overlap,
+    Schedule,
+    ScheduleFilter,
+    ScheduleStatus,
+    Timed,
+)
+from pulse.store.jobs import Woken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncpg import Record
+
+    from pulse.store.pool import Connection
+
+TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
+OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "result_ttl")
+PLAN = ("ids", "cursors", "nexts", "statuses", "errors", "buffered", "counts", "lasts")
+MADE = ("fired_by", "occurrences", "job_ids", "run_ats")
+NOTED = ("noted_by", "noted", "outcomes", "reasons", "missed", "newest")
+REFUSALS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError)
+_TEMPLATES = msgspec.json.Decoder(RetryPolicy)
+
+
+class Plan(NamedTuple):
+    """How one schedule's row moves."""
+
+    id: UUID
+    cursor: datetime | None
+    next: datetime | None
+    status: str
+    error: str | None
+    buffered: datetime | None
+    fired: int
+    last: datetime | None
+
+
+class Made(NamedTuple):
+    """One occurrence that makes a job."""
+
+    schedule_id: UUID
+    occurrence: datetime
+    job_id: UUID
+    run_at: datetime | None  # none: at once
+
+
+class Noted(NamedTuple):
+    """One line about occurrences that made none."""
+
+    schedule_id: UUID
+    occurrence: datetime
+    outcome: str
+    reason: str | None
+    occurrences: int
+    newest: datetime
+
+
+class Fired(NamedTuple):
+    moved: int
+    fired: int
+    ready: list[Woken]
+
+
+class SchedulePeek(NamedTuple):
+    until_due: timedelta | None
+    is_buffering: bool
+
+
+class RefusedByDatabase(Exception):
+    """A row would break a rule of the database. Trouble of any other kind is nobody's row's."""
+
+
+class Deploy(NamedTuple):
+    """What is known of an app's newest sync."""
+
+    deploy: int | None
+    synced_at: datetime
+    is_new: bool
+
+
+async def due_schedules(conn: Connection, *, limit: int) -> list[DueSchedule]:
+    return list(starmap(DueSchedule, await conn.rows("due_schedules", limit=limit)))
+
+
+async def due_among(conn: Connection, *, ids: Sequence[UUID]) -> list[DueSchedule]:
+    return list(starmap(DueSchedule, await conn.rows("due_among", ids=ids)))
+
+
+async def unbuffered_schedules(conn: Connection, *, limit: int) -> list[DueSchedule]:
+    return list(starmap(DueSchedule, await conn.rows("unbuffered_schedules", limit=limit)))
+
+
+async def fire_schedules(
+    conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
+) -> Fired:
+    parameters: dict[str, Any] = {"cause": cause}
+    for names, rows in ((PLAN, plans), (MADE, made), (NOTED, noted)):
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        parameters |= dict(zip(names, map(list, columns), strict=True))
+    try:
+        [row] = await conn.rows("fire_schedules", **parameters)
+    except REFUSALS as error:
+        raise RefusedByDatabase(f"{type(error).__name__}: {error}") from error
+    ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
+    return Fired(row["moved"], row["fired"], ready)
+
+
+async def peek_schedules(conn: Connection) -> SchedulePeek:
+    return SchedulePeek(*(await conn.rows("peek_schedules"))[0])
+
+
+async def insert_schedules(conn: Connection, schedules: Sequence[Schedule], *, buckets: Sequence[int]) -> set[UUID]:
+    rows = await conn.rows("insert_schedules", rows=_rows(schedules, buckets))
+    return {row["id"] for row in rows}
+
+
+async def update_schedules(conn: Connection, schedules: Sequence[Schedule], *, buckets: Sequence[int]) -> None:
+    await conn.rows("update_schedules", rows=_rows(schedules, buckets))
+
+
+async def pause_schedule(conn: Connection, *, id: UUID, reason: str) -> None:  # noqa: A002
+    await conn.rows("pause_schedule", id=id, reason=reason)
+
+
+async def resume_schedule(conn: Connection, *, id: UUID, next: datetime | None, status: str) -> None:  # noqa: A002
+    await conn.rows("resume_schedule", id=id, next=next, status=status)
+
+
+async def delete_schedules(conn: Connection, *, ids: Sequence[UUID]) -> None:
+    await conn.rows("delete_schedules", ids=ids)
+
+
+async def lock_schedules(
+    conn: Connection, names: Sequence[str] = (), ids: Sequence[UUID] = (), *, app: str | None = None
+) -> list[Schedule]:
+    return [_schedule(row) for row in await conn.rows("lock_schedules", names=names, ids=ids, app=app)]
+
+
+async def find_schedules(conn: Connection, names: Sequence[str] = (), ids: Sequence[UUID] = ()) -> list[Schedule]:
+    return [_schedule(row) for row in await conn.rows("find_schedules", names=names, ids=ids)]
+
+
+async def list_schedules(conn: Connection, wanted: ScheduleFilter, *, after: str, limit: int) -> list[Schedule]:
+    rows = await conn.rows(
+        "list_schedules",
+        after=after,
+        status=wanted.status,
+        paused=wanted.paused,
+        task=wanted.task,
+        topic=wanted.topic,
+        tag=wanted.tag,
+        limit=limit,
+    )
+    return [_schedule(row) for row in rows]
+
+
+async def list_fires(conn: Connection, *, schedule_id: UUID, before: tuple[datetime, str], limit: int) -> list[Fire]:
+    rows = await conn.rows(
+        "list_fires", schedule_id=schedule_id, before_occurrence=before[0], before_outcome=before[1], limit=limit
+    )
+    return [_fire(row) for row in rows]
+
+
+async def fired_occurrences(conn: Connection, *, schedule_id: UUID, occurrences: Sequence[datetime]) -> set[datetime]:
+    rows = await conn.rows("fired_occurrences", schedule_id=schedule_id, occurrences=occurrences)
+    return {row["occurrence"] for row in rows}
+
+
+async def prune_fires(conn: Connection, *, keep: timedelta, limit: int) -> int:
+    return int((await conn.rows("prune_fires", keep=keep, limit=limit))[0][0])
+
+
+async def note_deploy(conn: Connection, *, app: str, deploy: int | None) -> Deploy:
+    return Deploy(*(await conn.rows("note_deploy", app=app, deploy=deploy))[0])
+
+
+async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:
+    await conn.rows("confirm_deploy", app=app, deploy=deploy)
+
+
+def _rows(schedules: Sequence[Schedule], buckets: Sequence[int]) -> str:
+    rows = [_row(schedule, bucket) for schedule, bucket in zip(schedules, buckets, strict=True)]
+    return msgspec.json.encode(rows).decode()
+
+
+def _row(schedule: Schedule, bucket: int) -> dict[str, Any]:
+    """By column name, as JSON that Postgres reads."""
+    row: dict[str, Any] = {
+        name: getattr(schedule, name) for name in schedule.__struct_fields__ if name not in ("timed", "job")
+    }
+    row |= {name: getattr(schedule.timed, name) for name in TIMED}
+    job = schedule.job
+    row |= {name: getattr(job, name) for name in OF_JOB}
+    row |= {
+        "topic": job.routed_topic,
+        "bucket": bucket,
+        "payload": msgspec.Raw(job.payload.encode()),
+        "retry": job.retry,
+        "tags": list(job.tags) or None,
+    }
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: object) -> object:
+    return f"{value // timedelta(microseconds=1)} microseconds" if isinstance(value, timedelta) else value
+
+
+def _schedule(row: Record) -> Schedule:
+    return Schedule(
+        id=row["id"],
+        name=row["name"],
+        status=ScheduleStatus(row["status"]),
+        timed=Timed(**{name: row[name] for name in TIMED}),
+        job=_template(row),
+        next_run_at=row["next_run_at"],
+        buffered_for=row["buffered_for"],
+        last_run_at=row["last_run_at"],
+        fired=row["fired"],
+        paused_at=row["paused_at"],
+        pause_reason=row["pause_reason"],
+        error=row["error"],
+        app=row["app"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        max_occurrences=row["max_occurrences"],
+        jitter=row["jitter"],
+        catch_up=CatchUp(row["catch_up"]),
+        replay_limit=row["replay_limit"],
+        overlap=Overlap(row["overlap"]),
+    )
+
+
+def _template(row: Record) -> NewJob:
+    values = {name: row[name] for name in OF_JOB}
+    if values["topic"] == values["task"]:
+        values["topic"] = ""
+    if row["retry"] is not None:
+        values["retry"] = _TEMPLATES.decode(row["retry"])
+    if row["tags"] is not None:
+        values["tags"] = tuple(msgspec.json.decode(row["tags"]))
+    return NewJob(**values)
+
+
+def _fire(row: Record) -> Fire:
+    values = dict(row)
+    values["outcome"] = FireOutcome(values["outcome"])
+    values["job_status"] = JobStatus(values["job_status"]) if values["job_status"] else None
+    return Fire(**values)

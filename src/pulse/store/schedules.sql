@@ -1,0 +1,224 @@
+-- Every statement that touches a schedule. A schedule is changed by whoever holds its row; firing passes over rows
+-- that someone is changing, and sees them as they were left.
+
+-- name: due_schedules(limit)
+-- Lock the schedules whose time has come, longest due first. A row that was paused, edited or removed meanwhile is
+-- looked at again once it is locked, so whoever committed first has the say.
+select
+    id, bucket, next_run_at, buffered_for,
+    overlap <> 'allow' and exists (
+        select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
+    ) as is_busy,
+    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
+    pulse.now() as now
+from pulse.schedules
+where next_run_at <= pulse.now() and paused_at is null
+order by next_run_at
+limit :limit
+for no key update skip locked;
+
+-- name: due_among(ids)
+-- Those of the given schedules that are still due: where a batch failed, its parts are tried again.
+select due.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select
+        id, bucket, next_run_at, buffered_for,
+        overlap <> 'allow' and exists (
+            select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
+        ) as is_busy,
+        fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at,
+        ends_at, pulse.now() as now
+    from pulse.schedules
+    where schedules.id = wanted.id and paused_at is null and (next_run_at <= pulse.now() or buffered_for is not null)
+    for no key update skip locked
+) as due;
+
+-- name: unbuffered_schedules(limit)
+-- Lock the schedules whose buffered occurrence has nothing left to wait for.
+select
+    id, bucket, next_run_at, buffered_for, false as is_busy,
+    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
+    pulse.now() as now
+from pulse.schedules
+where buffered_for is not null and paused_at is null
+    and not exists (select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null)
+order by buffered_for
+limit :limit
+for no key update skip locked;
+
+-- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
+-- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
+-- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
+with moved as (
+    update pulse.schedules
+    set next_run_at = plan.next,
+        status = plan.status,
+        error = plan.error,
+        buffered_for = plan.buffered,
+        fired = fired + plan.count,
+        last_run_at = coalesce(plan.last, last_run_at)
+    from (
+        select * from unnest(
+            :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :statuses::text[], :errors::text[],
+            :buffered::timestamptz[], :counts::int[], :lasts::timestamptz[]
+        ) as plan (id, cursor, next, status, error, buffered, count, last)
+        limit cardinality(:ids::uuid[])
+    ) as plan
+    where schedules.id = plan.id and schedules.next_run_at is not distinct from plan.cursor
+    returning schedules.id
+),
+fired as (
+    insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, job_id)
+    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, job_id
+    from unnest(:fired_by::uuid[], :occurrences::timestamptz[], :job_ids::uuid[])
+        as fire (schedule_id, occurrence, job_id)
+    on conflict do nothing
+    returning schedule_id, occurrence, job_id
+),
+noted as (
+    insert into pulse.fires (schedule_id, occurrence, outcome, cause, reason, logged_at, occurrences, newest)
+    select schedule_id, occurrence, outcome, :cause, reason, pulse.now(), missed, newest
+    from unnest(
+        :noted_by::uuid[], :noted::timestamptz[], :outcomes::text[], :reasons::text[], :missed::bigint[],
+        :newest::timestamptz[]
+    ) as note (schedule_id, occurrence, outcome, reason, missed, newest)
+    on conflict do nothing
+),
+made as (
+    insert into pulse.jobs (
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, result_ttl, tags,
+        schedule_id, scheduled_for, submitted_at, run_at, ready_at, status, lease_id
+    )
+    select
+        template.bucket, fired.job_id, template.topic, template.task, template.payload, template.priority,
+        template.max_attempts, template.retry, template.timeout, template.result_ttl, template.tags,
+        fired.schedule_id, fired.occurrence, pulse.now(), coalesce(spread.run_at, pulse.now()),
+        case when spread.run_at > pulse.now() then null else pulse.now() end,
+        case when spread.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
+        extract(epoch from pulse.now()) * 1000000
+    from fired
+    cross join lateral (select * from pulse.schedules where schedules.id = fired.schedule_id offset 0) as template
+    left join unnest(:job_ids::uuid[], :run_ats::timestamptz[]) as spread (job_id, run_at)
+        on spread.job_id = fired.job_id
+    on conflict do nothing
+    returning bucket, topic, priority, status
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
+    select bucket, topic, status, count(*), pulse.now() from made group by bucket, topic, status
+)
+select
+    (select count(*) from moved)::int as moved,
+    (select count(*) from fired)::int as fired,
+    (select coalesce(json_agg(ready), '[]') from (
+        select topic, max(priority) as priority from made where status = 'PENDING' group by topic
+    ) as ready)::text as ready;
+
+-- name: peek_schedules()
+-- When the next one falls due, and whether one waits in its buffer.
+select
+    (select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
+     where next_run_at is not null and paused_at is null order by next_run_at limit 1) as until_due,
+    exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering;
+
+-- name: insert_schedules(rows)
+-- As many as are new by name; answers with the ids of those.
+insert into pulse.schedules
+select * from jsonb_populate_recordset(null::pulse.schedules, :rows::jsonb)
+on conflict (name) do nothing
+returning id;
+
+-- name: update_schedules(rows)
+-- Everything but its history and a person's pause.
+update pulse.schedules
+set name = new.name, status = new.status, next_run_at = new.next_run_at, buffered_for = new.buffered_for,
+    error = new.error, app = new.app, updated_at = new.updated_at, kind = new.kind, cron = new.cron, every = new.every,
+    anchor = new.anchor, at = new.at, zone = new.zone, starts_at = new.starts_at, ends_at = new.ends_at,
+    max_occurrences = new.max_occurrences, jitter = new.jitter, catch_up = new.catch_up,
+    replay_limit = new.replay_limit, overlap = new.overlap, task = new.task, topic = new.topic, bucket = new.bucket,
+    payload = new.payload, priority = new.priority, max_attempts = new.max_attempts, retry = new.retry,
+    timeout = new.timeout, result_ttl = new.result_ttl, tags = new.tags
+from jsonb_populate_recordset(null::pulse.schedules, :rows::jsonb) as new
+where schedules.id = new.id;
+
+-- name: pause_schedule(id, reason)
+update pulse.schedules
+set paused_at = coalesce(paused_at, pulse.now()), pause_reason = :reason, updated_at = pulse.now()
+where id = :id;
+
+-- name: resume_schedule(id, next, status)
+update pulse.schedules
+set paused_at = null, pause_reason = '', next_run_at = :next, status = :status, updated_at = pulse.now()
+where id = :id;
+
+-- name: delete_schedules(ids)
+-- Jobs already made stay. What became of the occurrences stays too, until its own retention removes it: there may be
+-- millions of lines.
+delete from pulse.schedules where id = any(:ids::uuid[]);
+
+-- name: lock_schedules(names, ids, app)
+-- Those with one of these names or ids, and those of an app, held until the transaction ends.
+select * from pulse.schedules
+where name = any(:names::text[]) or id = any(:ids::uuid[]) or app = :app::text
+order by name
+for no key update;
+
+-- name: find_schedules(names, ids)
+select * from pulse.schedules where name = any(:names::text[]) or id = any(:ids::uuid[]) order by name;
+
+-- name: list_schedules(after, status, paused, task, topic, tag, limit)
+select * from pulse.schedules
+where name > :after
+    and (:status::text is null or status = :status)
+    and (:paused::boolean is null or (paused_at is not null) = :paused)
+    and (:task::text is null or task = :task)
+    and (:topic::text is null or topic = :topic)
+    and (:tag::text is null or coalesce(tags ? :tag, false))
+order by name
+limit :limit;
+
+-- name: list_fires(schedule_id, before_occurrence, before_outcome, limit)
+-- Newest first, each with how its job stands.
+select fire.*, job.status as job_status
+from (
+    select occurrence, outcome, cause, logged_at, occurrences, newest, reason, job_id
+    from pulse.fires
+    where schedule_id = :schedule_id
+        and (occurrence, outcome) < (:before_occurrence::timestamptz, :before_outcome::text)
+    order by occurrence desc, outcome desc
+    limit :limit
+) as fire
+left join lateral (
+    select status from pulse.jobs
+    where jobs.bucket = pulse.bucket_of_id(fire.job_id) and jobs.id = fire.job_id
+    offset 0
+) as job on true
+order by occurrence desc, outcome desc;
+
+-- name: fired_occurrences(schedule_id, occurrences)
+select occurrence from pulse.fires
+where schedule_id = :schedule_id and occurrence = any(:occurrences::timestamptz[]) and outcome = 'FIRED';
+
+-- name: prune_fires(keep, limit)
+with past as materialized (
+    select ctid as place from pulse.fires
+    where logged_at < pulse.now() - :keep::interval
+    order by logged_at
+    limit :limit
+    for update skip locked
+),
+pruned as (
+    delete from pulse.fires using past where fires.ctid = past.place returning 1
+)
+select count(*)::int from pruned;
+
+-- name: note_deploy(app, deploy)
+-- Lock the app's line, made if there is none: two deploys declare their schedules one after the other.
+insert into pulse.deploys as known (app, deploy, synced_at)
+values (:app, :deploy, pulse.now())
+on conflict (app) do update set synced_at = known.synced_at
+returning known.deploy, known.synced_at, xmax = 0 as is_new;
+
+-- name: confirm_deploy(app, deploy)
+update pulse.deploys set deploy = :deploy, synced_at = pulse.now() where app = :app;

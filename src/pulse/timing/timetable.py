@@ -1,0 +1,132 @@
+"""When is something due that happens once, at intervals, or as a cron expression says?
+
+The instants of a timetable are its occurrences. They lie at or after `starts_at` and before `ends_at`. Nothing here
+knows what happens at them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pulse.timing.cron import Cron, NoFutureTime, Occurrence
+from pulse.timing.duration import format_duration
+from pulse.timing.zones import load_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOMENT = timedelta(microseconds=1)
+_WALK = 64  # occurrences one by one; more are counted
+
+
+class Missed(NamedTuple):
+    """The occurrences from one up to an instant: how many, and the newest few of them in order."""
+
+    total: int
+    newest: list[datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """One of `at`, `every` and `cron`."""
+
+    at: datetime | None = None
+    every: timedelta | None = None
+    anchor: datetime | None = None  # with `every`: an instant its occurrences are whole intervals away from
+    cron: Cron | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first occurrence strictly after an instant; none if there is none to come."""
+        if self.starts_at is not None:
+            instant = max(instant, self.starts_at - MOMENT)
+        found = self._next_after(instant)
+        is_over = found is not None and self.ends_at is not None and found >= self.ends_at
+        return None if is_over else found
+
+    def _next_after(self, instant: datetime) -> datetime | None:
+        if self.at is not None:
+            return self.at if self.at > instant else None
+        if self.every is not None:
+            assert self.anchor is not None
+            try:
+                return self.anchor + ((instant - self.anchor) // self.every + 1) * self.every
+            except OverflowError:
+                return None
+        assert self.cron is not None
+        return _next_of_cron(self.cron, instant)
+
+    def upto(self, first: datetime, until: datetime, *, newest: int = 1) -> Missed:
+        """The occurrences from `first`, which is one, up to `until`."""
+        if self.ends_at is not None:
+            until = min(until, self.ends_at - MOMENT)
+        walk = [first]
+        for occurrence in self.after(first):
+            if occurrence > until:
+                return Missed(len(walk), walk[-newest:])
+            walk.append(occurrence)
+            if len(walk) > max(_WALK, newest):
+                break
+        else:
+            return Missed(len(walk), walk[-newest:])
+        count = 1 + self._count_between(first, until)
+        start = self._before_newest(first, until, newest)
+        last = [occurrence for occurrence, _ in zip(self.after(start), range(newest), strict=False)]
+        return Missed(count, last)
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """All occurrences after an instant, in order."""
+        found = self.next_after(instant)
+        while found is not None:
+            yield found
+            found = self.next_after(found)
+
+    def _count_between(self, after: datetime, until: datetime) -> int:
+        if self.every is not None:
+            return (until - after) // self.every  # `after` is an occurrence
+        assert self.cron is not None
+        return self.cron.count_between(after, until)
+
+    def _before_newest(self, first: datetime, until: datetime, newest: int) -> datetime:
+        """An instant after which there are just so many occurrences up to `until`."""
+        if self.every is not None:
+            return until - (until - first) % self.every - newest * self.every
+        low, high = first, until
+        while high - low > timedelta(seconds=1):
+            middle = low + (high - low) / 2
+            if self._count_between(middle, until) >= newest:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def preview(self, n: int, after: datetime, zone: str = "UTC") -> list[Occurrence]:
+        """The next `n` occurrences, each with what a clock change did to it."""
+        if self.cron is None:
+            found = zip(self.after(after), range(n), strict=False)
+            return [Occurrence(at, at.astimezone(load_zone(zone))) for at, _ in found]
+        if self.starts_at is not None:
+            after = max(after, self.starts_at - MOMENT)
+        found_cron = self.cron.preview(n, after)
+        return [each for each in found_cron if self.ends_at is None or each.at < self.ends_at]
+
+    def explain(self) -> str:
+        """What it means, in words."""
+        if self.at is not None:
+            return f"once, at {self.at.isoformat(timespec='seconds')}"
+        if self.every is not None:
+            return f"every {format_duration(self.every)}"
+        assert self.cron is not None
+        return self.cron.explain()
+
+
+@lru_cache(maxsize=8192)  # what is due at nine is often due with the same words
+def _next_of_cron(cron: Cron, instant: datetime) -> datetime | None:
+    try:
+        return cron.next_after(instant)
+    except NoFutureTime:
+        return None
