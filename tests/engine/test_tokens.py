@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from pulse.engine.engine import open_engine
@@ -20,11 +21,11 @@ from pulse.model.errors import (
 )
 from pulse.model.tokens import Token, hash_of, new_secret
 from pulse.settings import Settings
-from pulse.store import migrate
 from pulse.store import tokens as store
+from pulse.store.migrate import migrate
 from pulse.store.pool import Connection, Database
 from tests.clock import FrozenClock
-from tests.conftest import migrate_up_to, recreate_database
+from tests.conftest import recreate_database
 from tests.factories import a_report, claim_one, submit_one
 from tests.waiting import connected
 
@@ -275,12 +276,12 @@ async def test_without_a_database_what_was_known_is_believed_and_nothing_else(
 # --- beside an older schema
 
 
-async def test_a_schema_without_tokens_is_only_missed_by_who_asks_for_them(
-    worker_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(migrate, "OLDEST_SCHEMA", 3)
+async def test_a_schema_without_tokens_is_only_missed_by_who_asks_for_them(worker_id: str) -> None:
     settings = Settings(database_url=await recreate_database(f"tokens_{worker_id}"))
-    await migrate_up_to(3, settings)
+    await migrate(settings)
+    conn = await asyncpg.connect(settings.database_url)
+    await conn.execute("drop table pulse.tokens")
+    await conn.close()
 
     async with open_engine(settings) as engine:
         await submit_one(engine)

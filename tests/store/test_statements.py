@@ -19,7 +19,7 @@ from pulse.engine import lists
 from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobStatus, Pause
 from pulse.model.tokens import Token
 from pulse.store import jobs as store
-from pulse.store import tokens, wakeups, workers
+from pulse.store import schedules, tokens, wakeups, workers
 from pulse.store.jobs import DutyPeek
 from pulse.store.migrate import load_migrations
 from pulse.store.pool import connect_options
@@ -95,7 +95,7 @@ class Call(NamedTuple):
 
 def _calls() -> Iterator[Call]:
     """Every `conn.rows("name", parameter=…)` in the store."""
-    for module in (store, tokens, wakeups, workers):
+    for module in (store, schedules, tokens, wakeups, workers):
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(function, ast.AsyncFunctionDef):
                 for node in ast.walk(function):
@@ -160,6 +160,10 @@ def test_a_list_is_given_what_its_statement_declares(name: str) -> None:
 NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
+    "fire_schedules": "only inserts, into the bucket of each schedule's topic",
+    "due_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
+    "due_among": "the same",
+    "unbuffered_schedules": "the same",
 }
 _TABLE = re.compile(r"\b(?:from|join|update|using|into)\s+(?:only\s+)?\"?pulse\"?\.jobs\b")
 _EQUALITY = re.compile(r"\bbucket = (?:\$\d+|\w+\.bucket|v_bucket)")
@@ -246,6 +250,8 @@ def test_the_migrations_use_nothing_that_may_surprise_but_for_a_few_places() -> 
         ),
         # What pulse.now() is.
         ("statement_timestamp", "as 'select statement_timestamp()';"),
+        # A cause for which a schedule fires, and no trigger of the database.
+        ("trigger", "cause text collate \"C\" not null check (cause in ('timetable', 'trigger', 'backfill')),"),
         # When the schema was made: nothing depends on it.
         (r"\bnow\(\)", "installed_at timestamptz not null default now()"),
     }

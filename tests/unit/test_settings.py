@@ -45,6 +45,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "keep_completed": ("1h", timedelta(hours=1)),
     "keep_canceled": ("2d", timedelta(days=2)),
     "keep_dead_lettered": ("90d", timedelta(days=90)),
+    "keep_fires": ("1d", timedelta(days=1)),
 }
 
 

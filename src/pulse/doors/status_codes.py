@@ -17,6 +17,7 @@ from pulse.model.errors import (
     NotFound,
     PulseError,
     ResultTimeout,
+    ScheduleExists,
     TokenNameTaken,
     Unauthenticated,
     Unavailable,
@@ -34,6 +35,7 @@ STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
     # A taken key too: ALREADY_EXISTS is about something to be made, and only a replay meets a taken key.
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     TokenNameTaken: grpc.StatusCode.ALREADY_EXISTS,
+    ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
     JobBusy: grpc.StatusCode.ABORTED,  # the one conflict that goes away by itself: try again
     LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unfinished: grpc.StatusCode.FAILED_PRECONDITION,

@@ -135,7 +135,7 @@ def _check_names(declared: Sequence[Declared]) -> None:
 
 def _check_order(app: str, deploy: int | None, known: Deploy) -> None:
     """An older deploy that starts late must not undo what a newer one has declared."""
-    if known.is_new or known.deploy is None:
+    if known.deploy is None:
         return
     if deploy is None:
         raise StaleDeploy(app, f"deploy {known.deploy} gave its number, so every one has to: --deploy NUMBER")

@@ -5,7 +5,8 @@ A schedule is named by its name, or by its id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
     from pulse.timing.cron import Occurrence
-    from pulse.timing.timetable import Timetable
 
 T = TypeVar("T")
 LAST = (datetime.max.replace(tzinfo=UTC), "")
@@ -167,7 +167,9 @@ class Schedules:
                 return
             following, status = schedule.next_run_at, schedule.status
             if following is not None:
-                following = _readable(schedule).next_after(await read_clock(conn))
+                now = await read_clock(conn)
+                with _readable():
+                    following = schedule.timed.next_after(now)
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
@@ -220,7 +222,8 @@ class Schedules:
             schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
             if end > (now := await read_clock(conn)):
                 raise InvalidOption("end", end.isoformat(), f"a backfill is of the past, and it is {now.isoformat()}")
-            occurrences = _stretch(schedule, start, end, limit)
+            with _readable():
+                occurrences = _stretch(schedule, start, end, limit)
             fired = await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
             left = [occurrence for occurrence in occurrences if occurrence not in fired]
             if dry_run or not left:
@@ -296,23 +299,23 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
     return found[0]
 
 
-def _readable(schedule: Schedule) -> Timetable:
-    try:
-        return schedule.timed.timetable()
-    except InvalidCron as error:
-        raise InvalidSchedule(str(error)) from None
-
-
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
+    with _readable():
+        return timed.preview(n, now)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What was read when it was written may no longer be: its zone may be gone."""
     try:
-        return timed.timetable().preview(n, now, timed.zone)
+        yield
     except InvalidCron as error:
         raise InvalidSchedule(str(error)) from None
 
 
 def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
     found: list[datetime] = []
-    for occurrence in _readable(schedule).after(start - MOMENT):
+    for occurrence in schedule.timed.after(start - MOMENT):
         if occurrence >= end:
             break
         if len(found) == limit:

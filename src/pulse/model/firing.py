@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from pulse.model.schedules import CatchUp, FireOutcome, Overlap, ScheduleStatus, Timed
+from pulse.model.schedules import CatchUp, FireOutcome, Overlap, ScheduleStatus
 from pulse.timing.cron import InvalidCron
-from pulse.timing.zones import UnknownZone
-
-if TYPE_CHECKING:
-    from pulse.timing.timetable import Missed, Timetable
+from pulse.timing.timetable import Missed, Timetable
 
 GRACE = timedelta(seconds=10)  # an occurrence is not missed, for `skip`, before it is so late
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,18 +44,17 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     ends_at: datetime | None
     now: datetime
 
+    @property
     def timetable(self) -> Timetable:
-        timed = Timed(
-            kind="",
-            cron=self.cron,
+        return Timetable(
+            at=self.at,
             every=self.every,
             anchor=self.anchor,
-            at=self.at,
+            cron=self.cron,
             zone=self.zone,
             starts_at=self.starts_at,
             ends_at=self.ends_at,
         )
-        return timed.timetable()
 
 
 class Note(NamedTuple):
@@ -84,16 +80,12 @@ class Firing(NamedTuple):
 
 def decide(due: DueSchedule, now: datetime) -> Firing:
     try:
-        timetable = due.timetable()
-    except (InvalidCron, UnknownZone, ValueError) as error:
+        fires, notes, following = _on_time(due, due.timetable, now)
+    except InvalidCron as error:  # it was read when it was written: its zone has gone since
         return broken(due, str(error))
-    fires: list[datetime]
-    notes: list[Note] = []
-    if due.next_run_at is None or due.next_run_at > now:  # only the one in the buffer has its turn
-        fires, following = [], due.next_run_at
-    else:
-        fires, notes = _caught_up(due, timetable, due.next_run_at, now)
-        following = timetable.next_after(now)
+    if due.overlap == Overlap.ALLOW and due.max_occurrences is None:  # which is nearly all of them
+        status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
+        return Firing(fires, notes, following, status, due.buffered_for)
     fires, buffered, in_the_way = _without_overlap(due, fires)
     notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
     if buffered is not None and buffered != due.buffered_for:
@@ -111,6 +103,21 @@ def broken(due: DueSchedule, error: str) -> Firing:
     """Parked: its occurrence is accounted for, and it is in nobody's way until someone mends it."""
     notes = [Note(due.next_run_at, FireOutcome.SKIPPED, "broken")] if due.next_run_at else []
     return Firing([], notes, None, ScheduleStatus.BROKEN, due.buffered_for, error)
+
+
+def _on_time(
+    due: DueSchedule, timetable: Timetable, now: datetime
+) -> tuple[list[datetime], list[Note], datetime | None]:
+    """The occurrences that make a job, what is to be said of the others, and the next one."""
+    cursor = due.next_run_at
+    if cursor is None or cursor > now:  # only the one in the buffer has its turn
+        return [], [], cursor
+    following = timetable.next_after(cursor)
+    is_alone = following is None or following > now
+    if is_alone and (due.catch_up != CatchUp.SKIP or now - cursor <= GRACE):
+        return [cursor], [], following
+    fires, notes = _caught_up(due, timetable, cursor, now)
+    return fires, notes, timetable.next_after(now)
 
 
 def _caught_up(

@@ -133,33 +133,14 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         return Timed(kind="once", at=at, zone=self.zone, starts_at=begin, ends_at=end)
 
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
+class Timed(Timetable, frozen=True, kw_only=True):
     """A timetable as its row keeps it."""
 
     kind: str
-    cron: str | None = None
-    every: timedelta | None = None
-    anchor: datetime | None = None
-    at: datetime | None = None
-    zone: str = "UTC"
-    starts_at: datetime | None = None
-    ends_at: datetime | None = None
-
-    def timetable(self) -> Timetable:
-        """Raises InvalidCron if the row can no longer be read: its zone may have gone."""
-        cron = None if self.cron is None else Cron.parse(self.cron, self.zone)
-        return Timetable(
-            at=self.at,
-            every=self.every,
-            anchor=self.anchor,
-            cron=cron,
-            starts_at=self.starts_at,
-            ends_at=self.ends_at,
-        )
 
     def first_after(self, now: datetime) -> datetime:
         """The first occurrence to come. A schedule without one is refused."""
-        found = self.timetable().next_after(now)
+        found = self.next_after(now)
         if found is None:
             raise InvalidSchedule(f"{self._words()} yields no future time after {now.isoformat(timespec='seconds')}")
         return found

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
 OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "result_ttl")
-PLAN = ("ids", "cursors", "nexts", "statuses", "errors", "buffered", "counts", "lasts")
-MADE = ("fired_by", "occurrences", "job_ids", "run_ats")
-NOTED = ("noted_by", "noted", "outcomes", "reasons", "missed", "newest")
 REFUSALS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError)
 _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
@@ -93,7 +90,6 @@ class Deploy(NamedTuple):
 
     deploy: int | None
     synced_at: datetime
-    is_new: bool
 
 
 async def due_schedules(conn: Connection, *, limit: int) -> list[DueSchedule]:
@@ -111,10 +107,28 @@ async def unbuffered_schedules(conn: Connection, *, limit: int) -> list[DueSched
 async def fire_schedules(
     conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
 ) -> Fired:
-    parameters: dict[str, Any] = {"cause": cause}
-    for names, rows in ((PLAN, plans), (MADE, made), (NOTED, noted)):
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        parameters |= dict(zip(names, map(list, columns), strict=True))
+    plan, fire, note = _columns(plans, Plan), _columns(made, Made), _columns(noted, Noted)
+    parameters: dict[str, Any] = {
+        "cause": cause,
+        "ids": plan[0],
+        "cursors": plan[1],
+        "nexts": plan[2],
+        "statuses": plan[3],
+        "errors": plan[4],
+        "buffered": plan[5],
+        "counts": plan[6],
+        "lasts": plan[7],
+        "fired_by": fire[0],
+        "occurrences": fire[1],
+        "job_ids": fire[2],
+        "run_ats": fire[3],
+        "noted_by": note[0],
+        "noted": note[1],
+        "outcomes": note[2],
+        "reasons": note[3],
+        "missed": note[4],
+        "newest": note[5],
+    }
     try:
         [row] = await conn.rows("fire_schedules", **parameters)
     except REFUSALS as error:
@@ -194,6 +208,10 @@ async def note_deploy(conn: Connection, *, app: str, deploy: int | None) -> Depl
 
 async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:
     await conn.rows("confirm_deploy", app=app, deploy=deploy)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[list[Any]]:  # noqa: ANN401
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in kind._fields]
 
 
 def _rows(schedules: Sequence[Schedule], buckets: Sequence[int]) -> str:

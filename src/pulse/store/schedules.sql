@@ -50,7 +50,10 @@ for no key update skip locked;
 -- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
 -- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
-with moved as (
+with patience as materialized (
+    select set_config('lock_timeout', '1000', true)
+),
+moved as (
     update pulse.schedules
     set next_run_at = plan.next,
         status = plan.status,
@@ -69,12 +72,12 @@ with moved as (
     returning schedules.id
 ),
 fired as (
-    insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, job_id)
-    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, job_id
-    from unnest(:fired_by::uuid[], :occurrences::timestamptz[], :job_ids::uuid[])
-        as fire (schedule_id, occurrence, job_id)
+    insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, run_at, job_id)
+    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, run_at, job_id
+    from patience, unnest(:fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[])
+        as fire (schedule_id, occurrence, run_at, job_id)
     on conflict do nothing
-    returning schedule_id, occurrence, job_id
+    returning schedule_id, occurrence, run_at, job_id
 ),
 noted as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, reason, logged_at, occurrences, newest)
@@ -93,14 +96,12 @@ made as (
     select
         template.bucket, fired.job_id, template.topic, template.task, template.payload, template.priority,
         template.max_attempts, template.retry, template.timeout, template.result_ttl, template.tags,
-        fired.schedule_id, fired.occurrence, pulse.now(), coalesce(spread.run_at, pulse.now()),
-        case when spread.run_at > pulse.now() then null else pulse.now() end,
-        case when spread.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
+        fired.schedule_id, fired.occurrence, pulse.now(), coalesce(fired.run_at, pulse.now()),
+        case when fired.run_at > pulse.now() then null else pulse.now() end,
+        case when fired.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
         extract(epoch from pulse.now()) * 1000000
     from fired
     cross join lateral (select * from pulse.schedules where schedules.id = fired.schedule_id offset 0) as template
-    left join unnest(:job_ids::uuid[], :run_ats::timestamptz[]) as spread (job_id, run_at)
-        on spread.job_id = fired.job_id
     on conflict do nothing
     returning bucket, topic, priority, status
 ),
@@ -158,11 +159,16 @@ where id = :id;
 delete from pulse.schedules where id = any(:ids::uuid[]);
 
 -- name: lock_schedules(names, ids, app)
--- Those with one of these names or ids, and those of an app, held until the transaction ends.
-select * from pulse.schedules
+-- Those with one of these names or ids, and those of an app, held until the transaction ends. Whoever fires them holds
+-- them for a moment.
+with patience as materialized (
+    select set_config('lock_timeout', '5000', true)
+)
+select schedules.*
+from patience, pulse.schedules
 where name = any(:names::text[]) or id = any(:ids::uuid[]) or app = :app::text
 order by name
-for no key update;
+for no key update of schedules;
 
 -- name: find_schedules(names, ids)
 select * from pulse.schedules where name = any(:names::text[]) or id = any(:ids::uuid[]) order by name;
@@ -180,9 +186,9 @@ limit :limit;
 
 -- name: list_fires(schedule_id, before_occurrence, before_outcome, limit)
 -- Newest first, each with how its job stands.
-select fire.*, job.status as job_status
+select occurrence, outcome, cause, logged_at, occurrences, newest, reason, job_id, job.status as job_status
 from (
-    select occurrence, outcome, cause, logged_at, occurrences, newest, reason, job_id
+    select *, pulse.bucket_of_id(job_id) as bucket
     from pulse.fires
     where schedule_id = :schedule_id
         and (occurrence, outcome) < (:before_occurrence::timestamptz, :before_outcome::text)
@@ -191,7 +197,7 @@ from (
 ) as fire
 left join lateral (
     select status from pulse.jobs
-    where jobs.bucket = pulse.bucket_of_id(fire.job_id) and jobs.id = fire.job_id
+    where jobs.bucket = fire.bucket and jobs.id = fire.job_id
     offset 0
 ) as job on true
 order by occurrence desc, outcome desc;
@@ -218,7 +224,7 @@ select count(*)::int from pruned;
 insert into pulse.deploys as known (app, deploy, synced_at)
 values (:app, :deploy, pulse.now())
 on conflict (app) do update set synced_at = known.synced_at
-returning known.deploy, known.synced_at, xmax = 0 as is_new;
+returning known.deploy, known.synced_at;
 
 -- name: confirm_deploy(app, deploy)
 update pulse.deploys set deploy = :deploy, synced_at = pulse.now() where app = :app;

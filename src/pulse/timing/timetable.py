@@ -6,10 +6,11 @@ knows what happens at them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from pulse.timing.cron import Cron, NoFutureTime, Occurrence
 from pulse.timing.duration import format_duration
@@ -29,14 +30,14 @@ class Missed(NamedTuple):
     newest: list[datetime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timetable:
-    """One of `at`, `every` and `cron`."""
+class Timetable(msgspec.Struct, frozen=True, kw_only=True):
+    """One of `at`, `every` and `cron`. What asks for its occurrences raises InvalidCron if it cannot be read."""
 
     at: datetime | None = None
     every: timedelta | None = None
     anchor: datetime | None = None  # with `every`: an instant its occurrences are whole intervals away from
-    cron: Cron | None = None
+    cron: str | None = None
+    zone: str = "UTC"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
 
@@ -58,7 +59,7 @@ class Timetable:
             except OverflowError:
                 return None
         assert self.cron is not None
-        return _next_of_cron(self.cron, instant)
+        return _next_of_cron(self.cron, self.zone, instant)
 
     def upto(self, first: datetime, until: datetime, *, newest: int = 1) -> Missed:
         """The occurrences from `first`, which is one, up to `until`."""
@@ -88,8 +89,7 @@ class Timetable:
     def _count_between(self, after: datetime, until: datetime) -> int:
         if self.every is not None:
             return (until - after) // self.every  # `after` is an occurrence
-        assert self.cron is not None
-        return self.cron.count_between(after, until)
+        return self._parsed.count_between(after, until)
 
     def _before_newest(self, first: datetime, until: datetime, newest: int) -> datetime:
         """An instant after which there are just so many occurrences up to `until`."""
@@ -104,14 +104,14 @@ class Timetable:
                 high = middle
         return low
 
-    def preview(self, n: int, after: datetime, zone: str = "UTC") -> list[Occurrence]:
+    def preview(self, n: int, after: datetime) -> list[Occurrence]:
         """The next `n` occurrences, each with what a clock change did to it."""
         if self.cron is None:
             found = zip(self.after(after), range(n), strict=False)
-            return [Occurrence(at, at.astimezone(load_zone(zone))) for at, _ in found]
+            return [Occurrence(at, at.astimezone(load_zone(self.zone))) for at, _ in found]
         if self.starts_at is not None:
             after = max(after, self.starts_at - MOMENT)
-        found_cron = self.cron.preview(n, after)
+        found_cron = self._parsed.preview(n, after)
         return [each for each in found_cron if self.ends_at is None or each.at < self.ends_at]
 
     def explain(self) -> str:
@@ -120,13 +120,17 @@ class Timetable:
             return f"once, at {self.at.isoformat(timespec='seconds')}"
         if self.every is not None:
             return f"every {format_duration(self.every)}"
+        return self._parsed.explain()
+
+    @property
+    def _parsed(self) -> Cron:
         assert self.cron is not None
-        return self.cron.explain()
+        return Cron.parse(self.cron, self.zone)
 
 
-@lru_cache(maxsize=8192)  # what is due at nine is often due with the same words
-def _next_of_cron(cron: Cron, instant: datetime) -> datetime | None:
+@lru_cache(maxsize=8192)  # what is due together was often said in the same words
+def _next_of_cron(expression: str, zone: str, instant: datetime) -> datetime | None:
     try:
-        return cron.next_after(instant)
+        return Cron.parse(expression, zone).next_after(instant)
     except NoFutureTime:
         return None

@@ -79,6 +79,7 @@ create table if not exists pulse.fires (
     logged_at timestamptz not null,
     occurrences bigint not null default 1,
     newest timestamptz not null,
+    run_at timestamptz,                      -- with jitter: when its job may start
     job_id uuid,
     reason text,
     primary key (schedule_id, occurrence, outcome)
