@@ -84,3 +84,64 @@ select xact_commit as commits, xact_rollback as rollbacks from pg_stat_database 
 
 -- name: settle_lean()
 vacuum (analyze) pulse.lean;
+
+-- name: empty_schedules()
+truncate pulse.schedules, pulse.fires;
+
+-- name: fill_schedules(name, schedules, due_in, spacing, task, bucket, payload)
+-- So many that are due at one instant, or one after the other; half by cron, in five zones, half at intervals.
+insert into pulse.schedules (
+    id, name, status, next_run_at, created_at, updated_at, kind, cron, every, anchor, zone, catch_up, replay_limit,
+    overlap, task, topic, bucket, payload, priority, max_attempts
+)
+select
+    pulse.make_id(clock_timestamp(), 0::smallint, gen_random_uuid()), :name || n, 'ACTIVE', due.at,
+    clock_timestamp(), clock_timestamp(),
+    case n % 2 when 0 then 'cron' else 'interval' end,
+    case n % 2 when 0 then (n % 60) || ' ' || (n % 24) || ' * * *' end,
+    case n % 2 when 1 then interval '1 hour' + n % 1000 * interval '1 second' end,
+    case n % 2 when 1 then due.at end,
+    (array['UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Tokyo', 'Australia/Sydney'])[1 + n % 5],
+    'fire_once', 100, 'allow', :task, :task, :bucket, :payload::jsonb, 0, 3
+from generate_series(0, :schedules::int - 1) as n
+cross join lateral (select statement_timestamp() + :due_in::interval + n * :spacing::interval as at) as due;
+
+-- name: unfired(name)
+select count(*)::int from pulse.schedules where name >= :name and name < :name || ':' and fired = 0;
+
+-- name: fire_seconds(name)
+-- From the instant they were due to the last of them.
+select extract(epoch from max(logged_at) - min(occurrence))::float8
+from pulse.fires where outcome = 'FIRED' and schedule_id in (
+    select id from pulse.schedules where name >= :name and name < :name || ':'
+);
+
+-- name: fire_lateness(name)
+select extract(epoch from logged_at - occurrence)::float8 * 1000
+from pulse.fires where outcome = 'FIRED' and schedule_id in (
+    select id from pulse.schedules where name >= :name and name < :name || ':'
+);
+
+-- name: start_lateness(bucket, topic)
+select extract(epoch from claimed_at - scheduled_for)::float8 * 1000
+from pulse.jobs where bucket = :bucket and topic = :topic and claimed_at is not null;
+
+-- name: made_ids(bucket, topic)
+select id from pulse.jobs where bucket = :bucket and topic = :topic;
+
+-- name: create_twin()
+-- A table with all that jobs has, for what any insert of such rows must pay.
+drop table if exists pulse.twin;
+create table pulse.twin (like pulse.jobs including all) with (fillfactor = 70);
+
+-- name: drop_twin()
+drop table if exists pulse.twin;
+
+-- name: insert_twin(ids, topic, bucket, payload)
+insert into pulse.twin (
+    bucket, id, topic, task, payload, priority, max_attempts, schedule_id, scheduled_for, submitted_at, run_at, ready_at,
+    status, lease_id
+)
+select :bucket, id, :topic, :topic, :payload::jsonb, 0, 3, id, statement_timestamp(), statement_timestamp(),
+    statement_timestamp(), statement_timestamp(), 'PENDING', 1
+from unnest(:ids::uuid[]) as id;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -289,14 +289,3 @@ def enqueue_slice(jobs: int) -> float:
     started = time.perf_counter()
     app.enqueue_many(noop.call(**PAYLOAD) for _ in range(jobs))
     return time.perf_counter() - started
-
-
-SCENARIOS: dict[str, Callable[[Plan], Coroutine[Any, Any, Result]]] = {
-    "drain": drain,
-    "live": live,
-    "latency": latency,
-    "delayed": delayed,
-    "retries": retries,
-    "backlog": backlog,
-    "enqueue": enqueue,
-}

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 SCHEMA = "pulse_bench"
-SCENARIOS = ("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue")
+SCENARIOS = ("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue", "fire", "on-time")
 SERVED = ("drain", "live", "latency")
-DEFAULT_JOBS = {"latency": 200, "delayed": 200, "retries": 200}
+DEFAULT_JOBS = {"on-time": 200, "fire": 100_000, "latency": 200, "delayed": 200, "retries": 200}
 # Durable, but without a checkpoint in the middle of a round.
 SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 
@@ -61,6 +61,8 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
     retries  how late retries begin after theirs
     backlog  a drain beside a million other rows, against one beside a hundred
     enqueue  many at once, against a bare insert of the same rows
+    fire     schedules that are all due at once, against a bare insert of the rows they make
+    on-time  how late the jobs of schedules begin, idle
 
     The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
     afterwards. Nothing else there is touched.
@@ -124,7 +126,8 @@ def run_round(
     threads: int,
     **options: Any,  # noqa: ANN401
 ) -> Result:
-    from pulse.bench.scenarios import SCENARIOS, Plan
+    from pulse.bench.all_scenarios import SCENARIOS
+    from pulse.bench.scenarios import Plan
 
     sized = replace(settings, concurrency=concurrency, threads=threads, pool_size=4)
     plan = Plan(settings=sized, jobs=jobs, processes=processes, **options)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
 import asyncpg
@@ -57,7 +57,7 @@ class Probe:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings) -> AsyncIterator[Probe]:
+    async def open(cls, settings: Settings) -> AsyncIterator[Self]:
         raw = await asyncpg.connect(**connect_options(settings) | {"command_timeout": 600})
         try:
             buckets = await raw.fetchval(f'select buckets from "{settings.schema}".installation')  # noqa: S608
@@ -67,6 +67,7 @@ class Probe:
 
     async def empty(self) -> None:
         await self._conn.rows("empty_jobs")
+        await self._conn.rows("empty_schedules")
 
     async def settle(self) -> None:
         """Vacuumed, analysed and on disk, so that every round starts alike."""
@@ -113,6 +114,60 @@ class Probe:
     async def _all(self, statement: str, topic: str | None) -> list[float]:
         given = {} if topic is None else {"bucket": self._bucket(topic), "topic": topic}
         return [float(row[0]) for row in await self._conn.rows(statement, **given)]
+
+
+class ScheduleProbe(Probe):
+    """As Probe, for schedules."""
+
+    async def fill(
+        self,
+        name: str,
+        schedules: int,
+        task: str,
+        payload: str,
+        *,
+        due_in: timedelta,
+        spacing: timedelta = timedelta(),
+    ) -> None:
+        """Write schedules whose names begin so, due together or one after the other."""
+        await self._conn.rows(
+            "fill_schedules",
+            name=name,
+            schedules=schedules,
+            due_in=due_in,
+            spacing=spacing,
+            task=task,
+            bucket=self._bucket(task),
+            payload=payload,
+        )
+
+    async def settle(self) -> None:
+        await super().settle()
+        await self._raw.execute(f'vacuum (analyze) "{self._schema}".schedules, "{self._schema}".fires')
+
+    async def unfired(self, name: str) -> int:
+        return int((await self._conn.rows("unfired", name=name))[0][0])
+
+    async def fire_seconds(self, name: str) -> float:
+        return float((await self._conn.rows("fire_seconds", name=name))[0][0])
+
+    async def fire_lateness(self, name: str) -> list[float]:
+        return [float(row[0]) for row in await self._conn.rows("fire_lateness", name=name)]
+
+    async def start_lateness(self, topic: str) -> list[float]:
+        return await self._all("start_lateness", topic)
+
+    async def insert_raw(self, topic: str, payload: str, size: int) -> float:
+        """Seconds to insert the rows of these jobs again, so many at a time, into a table like theirs."""
+        ids = [row["id"] for row in await self._conn.rows("made_ids", bucket=self._bucket(topic), topic=topic)]
+        await self._conn.execute(self._conn.text("create_twin"))
+        started = time.perf_counter()
+        for start in range(0, len(ids), size):
+            part = ids[start : start + size]
+            await self._conn.rows("insert_twin", ids=part, topic=topic, bucket=self._bucket(topic), payload=payload)
+        seconds = time.perf_counter() - started
+        await self._conn.execute(self._conn.text("drop_twin"))
+        return seconds
 
 
 class Ceiling:

@@ -1,0 +1,69 @@
+"""How fast do schedules fire when many are due at once, and how late when few are?"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from pulse.bench.app import PAYLOAD, noop, stamp
+from pulse.bench.results import Result, percentiles
+from pulse.bench.scenarios import Plan, bench_engine
+from pulse.bench.workers import workers
+from pulse.store.bench import ScheduleProbe
+
+BURST, OTHERS = "burst ", "other "
+COUNT_OF_OTHERS = 400
+LEAD = timedelta(seconds=3)  # after the last one is written
+SPACING = timedelta(milliseconds=25)
+ROWS_AT_ONCE = 1_000  # of the raw insert, as many as of a fire
+
+
+async def fire(plan: Plan) -> Result:
+    """Schedules that are all due at one instant, fired by one process, against a raw insert of the rows they make.
+
+    Others fall due meanwhile, one after the other, and must not be kept waiting.
+    """
+    payload = noop.call(**PAYLOAD).job.payload
+    async with bench_engine(plan.settings) as (engine, _), ScheduleProbe.open(plan.settings) as probe:
+        due_in = LEAD + timedelta(seconds=plan.jobs / 20_000)  # a fill of so many takes a while
+        await probe.fill(BURST, plan.jobs, noop.topic, payload, due_in=due_in)
+        await probe.fill(OTHERS, COUNT_OF_OTHERS, stamp.topic, "{}", due_in=LEAD, spacing=SPACING)
+        await probe.settle()
+        engine.start()
+        seconds = await until_fired(probe, BURST)
+        await until_fired(probe, OTHERS)
+        await engine.stop()
+        raw_seconds = await probe.insert_raw(noop.topic, payload, ROWS_AT_ONCE)
+        late = await probe.fire_lateness(OTHERS)
+    return Result(
+        scenario="fire",
+        jobs=plan.jobs,
+        seconds=seconds,
+        rate=plan.jobs / seconds,
+        ceiling_rate=plan.jobs / raw_seconds,
+        ratio=raw_seconds / seconds,
+        **percentiles(late),
+        settings={"others": COUNT_OF_OTHERS, "milliseconds": "lateness of the others"},
+    )
+
+
+async def on_time(plan: Plan) -> Result:
+    """How late jobs of schedules begin on an idle system, with one worker, which is also the one that fires."""
+    async with (
+        bench_engine(plan.settings),
+        ScheduleProbe.open(plan.settings) as probe,
+        workers(plan.settings, count=1, topics=[stamp.topic]),
+    ):
+        await probe.fill(OTHERS, plan.jobs, stamp.topic, "{}", due_in=LEAD, spacing=4 * SPACING)
+        await until_fired(probe, OTHERS)
+        await asyncio.sleep(1)
+        made = percentiles(await probe.fire_lateness(OTHERS))
+        begun = percentiles(await probe.start_lateness(stamp.topic))
+    settings = {"milliseconds": "from its instant to its start", "made_p50_ms": made["p50_ms"]}
+    return Result(scenario="on-time", jobs=plan.jobs, **begun, settings=settings | {"made_p99_ms": made["p99_ms"]})
+
+
+async def until_fired(probe: ScheduleProbe, name: str) -> float:
+    while await probe.unfired(name):  # noqa: ASYNC110
+        await asyncio.sleep(0.25)
+    return await probe.fire_seconds(name)
