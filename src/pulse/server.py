@@ -23,6 +23,7 @@ from pulse.doors.grpc.info import InfoDoor
 from pulse.doors.grpc.jobs import Check, JobsDoor, allow
 from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
 from pulse.doors.grpc.port import Port
+from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.doors.grpc.work import WorkDoor
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine, open_engine
@@ -80,6 +81,7 @@ class Server:
             InfoDoor(engine, name=self.name),
             JobsDoor(engine, self._waiters, check=guard.check),
             OperateDoor(engine, workers=dispatch.workers, check=guard.check),
+            SchedulesDoor(engine, check=guard.check),
             *dispatch.servicers,
         ]
         self._port = Port(settings, servicers, guard.interceptors)
@@ -174,7 +176,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
 
 
 def check_caller(scope: str, topic: str) -> None:
-    caller.get().check(Right(scope), None if topic == "*" else topic)
+    caller.get().check(Right(scope), topic)
 
 
 def check_exposure(settings: Settings, *, has_tokens: bool) -> None:

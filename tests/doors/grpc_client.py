@@ -22,6 +22,7 @@ class Client:
         self.jobs: Any = pb_grpc.JobsStub(channel)
         self.work: Any = pb_grpc.WorkStub(channel)
         self.operate: Any = pb_grpc.OperateStub(channel)
+        self.schedules: Any = pb_grpc.SchedulesStub(channel)
         self.admin: Any = pb_grpc.AdminStub(channel)
         self.info: Any = pb_grpc.InfoStub(channel)
 

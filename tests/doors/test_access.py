@@ -25,6 +25,7 @@ from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import Forbidden, InvalidName, JobNotFound
 from pulse.model.tokens import Right, Scope, new_secret
+from pulse.server import check_caller
 from pulse.settings import Settings
 from pulse.store.pool import Database
 from pulse.wire.v1 import pulse_pb2
@@ -33,6 +34,7 @@ from tests.clock import FrozenClock
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "access.md").read_text()
 TOPIC = "mail"
 PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.WORK}
+OF_ALL_TOPICS = {"/pulse.v1.Schedules/SyncSchedules"}
 PATIENCE = 10
 
 SUBMIT, WORK = "/pulse.v1.Jobs/SubmitJobs", "/pulse.v1.Work/StreamJobs"
@@ -79,7 +81,8 @@ TABLE = _table()
 
 def test_the_documents_have_the_methods_of_the_rules_in_their_order() -> None:
     assert list(TABLE) == list(RULES)
-    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", ""}
+    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", "all topics", ""}
+    assert {name for name, row in TABLE.items() if "all topics" in row} == OF_ALL_TOPICS
 
 
 # --- a server whose services do nothing but ask whether they may
@@ -88,7 +91,8 @@ def test_the_documents_have_the_methods_of_the_rules_in_their_order() -> None:
 async def _answer(request: Any, context: Any, *, name: str) -> Any:
     right = RULES[name]
     if right is not None:
-        caller.get().check(right, TOPIC if right in PER_TOPIC else None)
+        topic = "*" if name in OF_ALL_TOPICS else TOPIC
+        check_caller(right, topic if right in PER_TOPIC else "*")
     return GetMessageClass(METHODS[name].output_type)()
 
 
@@ -232,7 +236,8 @@ async def test_a_scope_opens_the_methods_that_the_documents_say(scope: str, clie
     kind, _, topic = scope.partition(":")
     is_elsewhere = topic not in {"", TOPIC}
     cells = {name: getattr(TABLE[name], kind) for name in METHODS}
-    closed = [name for name, cell in cells.items() if cell == "" or (cell == "topics" and is_elsewhere)]
+    refused = {""} | ({"topics"} if is_elsewhere else set()) | ({"all topics"} if topic else set())
+    closed = [name for name, cell in cells.items() if cell in refused]
     assert denied == dict.fromkeys(closed, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -266,7 +271,8 @@ async def test_several_scopes_open_what_each_of_them_does(client: Client, tokens
 
     denied = await _denied(client, f"Bearer {secret}")
 
-    assert set(denied) == {name for name, row in TABLE.items() if name in METHODS and row.submit + row.work == ""}
+    closed = {name for name, row in TABLE.items() if row.submit + row.work == "" or row.submit == "all topics"}
+    assert set(denied) == closed & set(METHODS)
 
 
 async def test_with_authentication_off_everything_is_open_and_the_caller_is_local() -> None:

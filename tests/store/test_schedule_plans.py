@@ -74,7 +74,7 @@ def prepared(name: str, *, schedules: int, fires: int, statistics: bool) -> Sett
     return settings
 
 
-STATES = {
+STATES: dict[str, dict[str, Any]] = {
     "empty": {"schedules": 0, "fires": 0, "statistics": False},
     "empty and analyzed": {"schedules": 0, "fires": 0, "statistics": True},
     "one and analyzed": {"schedules": 1, "fires": 1, "statistics": True},

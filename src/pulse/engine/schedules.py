@@ -20,8 +20,8 @@ from pulse.model.errors import (
     ScheduleNotFound,
     ScheduleOwned,
 )
-from pulse.model.ids import Mint, bucket_of_topic, fire_id
-from pulse.model.jobs import PAGE_LIMIT
+from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
+from pulse.model.jobs import PAGE_LIMIT, check_instant, check_whole
 from pulse.model.schedule_changes import apply_changes, differences, make_schedule, redefine
 from pulse.model.schedules import (
     MOST_BACKFILLED,
@@ -41,12 +41,13 @@ from pulse.model.schedules import (
 )
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
-from pulse.store.jobs import read_clock
+from pulse.store.jobs import get_jobs, read_clock
 from pulse.store.schedules import Made
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
+    from pulse.model.jobs import Job
     from pulse.store.jobs import Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -78,7 +79,7 @@ class Schedules:
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> SchedulePage:
         """A page of schedules, by name."""
-        _check_limit(limit)
+        check_limit(limit)
         wanted = wanted or ScheduleFilter()
         found = await self._database.run(
             lambda conn: store.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
@@ -87,7 +88,7 @@ class Schedules:
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
         """What became of its occurrences, newest first."""
-        _check_limit(limit)
+        check_limit(limit)
         before = _read_cursor(after) if after else LAST
 
         async def work(conn: Connection) -> list[Fire]:
@@ -107,12 +108,12 @@ class Schedules:
                 return []
             return _preview(schedule.timed, left, await read_clock(conn))
 
-        _check_preview(n)
+        check_preview(n)
         return await self._database.run(work)
 
     async def preview_new(self, new: NewSchedule, *, n: int = 10) -> list[Occurrence]:
         """The occurrences that a schedule would have if it were made now."""
-        _check_preview(n)
+        check_preview(n)
         now = await self._database.run(read_clock)
         timed = new.timed(now)
         timed.first_after(now)
@@ -199,16 +200,22 @@ class Schedules:
 
     # --- firing by hand
 
-    async def trigger(self, name: str | UUID) -> Fire:
-        """Make a job now, beside the timetable, whatever pause and overlap say."""
+    async def trigger(self, name: str | UUID, *, job_id: UUID | None = None) -> Fire:
+        """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes
+        one; the last twelve bits of the id become the bucket of its topic."""
+        minted = job_id or self.mint_id()  # before: the work below may be done twice
 
         async def work(conn: Connection) -> tuple[Fire, list[Woken]]:
             schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+            bucket = self.bucket_of(schedule)
+            own = in_bucket(minted, bucket)
+            if known := (await get_jobs(conn, bucket=bucket, ids=[own])).get(own):
+                return _triggered(schedule, known), []
             now = await read_clock(conn)
-            [job_id], ready = await self._make(conn, schedule, [now], cause="trigger")
-            fired = FireOutcome.FIRED
-            fire = Fire(occurrence=now, outcome=fired, cause="trigger", logged_at=now, newest=now, job_id=job_id)
-            return fire, ready
+            while await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
+                now += MOMENT  # an instant makes one job, and this one has made its own
+            _, ready = await self._make(conn, schedule, [now], cause="trigger", job_id=own)
+            return _fire_by_hand(now, own), ready
 
         return await self._make_and_wake(work)
 
@@ -216,7 +223,7 @@ class Schedules:
         self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
         """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
-        _check_stretch(start, end, limit)
+        check_stretch(start, end, limit)
 
         async def work(conn: Connection) -> tuple[Backfill, list[Woken]]:
             schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
@@ -234,10 +241,16 @@ class Schedules:
         return await self._make_and_wake(work)
 
     async def _make(
-        self, conn: Connection, schedule: Schedule, occurrences: Sequence[datetime], *, cause: str
+        self,
+        conn: Connection,
+        schedule: Schedule,
+        occurrences: Sequence[datetime],
+        *,
+        cause: str,
+        job_id: UUID | None = None,
     ) -> tuple[list[UUID], list[Woken]]:
         bucket = self.bucket_of(schedule)
-        made = [Made(schedule.id, each, fire_id(schedule.id, each, bucket), None) for each in occurrences]
+        made = [Made(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences]
         fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
         return [item.job_id for item in made], fired.ready
 
@@ -259,6 +272,7 @@ class Schedules:
     ) -> SyncReport:
         """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
         check_name("app", app)
+        check_deploy(deploy)
         sync = Sync(app, declared, mint=self.mint_id, bucket_of=self.bucket_of)
         report = await self._database.run_together(
             lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
@@ -299,6 +313,17 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
     return found[0]
 
 
+def _triggered(schedule: Schedule, job: Job) -> Fire:
+    """The answer to a call that was answered before."""
+    if job.schedule_id != schedule.id or job.scheduled_for is None:
+        raise InvalidOption("job_id", str(job.id), "another job has it; mint one for each trigger")
+    return _fire_by_hand(job.scheduled_for, job.id)
+
+
+def _fire_by_hand(at: datetime, job_id: UUID) -> Fire:
+    return Fire(occurrence=at, outcome=FireOutcome.FIRED, cause="trigger", logged_at=at, newest=at, job_id=job_id)
+
+
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
     with _readable():
         return timed.preview(n, now)
@@ -329,22 +354,26 @@ def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> 
     return found
 
 
-def _check_stretch(start: datetime, end: datetime, limit: int) -> None:
-    for name, instant in (("start", start), ("end", end)):
-        if instant.tzinfo is None:
-            raise InvalidOption(name, instant.isoformat(), "it has no time zone; add one, for example +00:00")
+def check_stretch(start: datetime, end: datetime, limit: int) -> None:
+    check_instant("start", start)
+    check_instant("end", end)
     if start >= end:
         raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
     if not 1 <= limit <= MOST_BACKFILLED:
         raise InvalidOption("limit", limit, f"it is a whole number from 1 to {MOST_BACKFILLED}")
 
 
-def _check_preview(n: int) -> None:
+def check_preview(n: int) -> None:
     if not 1 <= n <= MOST_PREVIEWED:
         raise InvalidOption("n", n, f"it is a whole number from 1 to {MOST_PREVIEWED}")
 
 
-def _check_limit(limit: int) -> None:
+def check_deploy(deploy: int | None) -> None:
+    if deploy is not None:
+        check_whole("deploy", deploy, 0, (1 << 63) - 1)
+
+
+def check_limit(limit: int) -> None:
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
 
@@ -358,7 +387,7 @@ def _read_cursor(text: str) -> tuple[datetime, str]:
     try:
         found = datetime.fromisoformat(instant)
         return (found.astimezone(UTC), FireOutcome(outcome).value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidFilter(
             f"{text[:60]!r} is not where a page of fires ends: give the `next` of the page before"
         ) from None

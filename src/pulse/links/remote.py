@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
 from pulse.model.errors import ServerUnreachable
@@ -57,8 +58,13 @@ class RemoteLink:
         self._stream: JobStream | None = None
         self._streaming: asyncio.Task[None] | None = None
         self._worker = ""
+        self._schedules = RemoteSchedules(servers)
 
     # --- producing
+
+    @property
+    def schedules(self) -> RemoteSchedules:
+        return self._schedules
 
     def start_telling(self) -> None:
         """The server tells others of what is enqueued."""

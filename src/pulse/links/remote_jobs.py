@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pulse.engine.jobs import BATCH_LIMIT
 from pulse.links.remote_errors import KINDS, make_error
+from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.model.errors import Conflict
 from pulse.model.jobs import JobFilter, Page
@@ -30,6 +31,7 @@ class RemoteEngine:
 
     def __init__(self, servers: Servers) -> None:
         self.jobs = RemoteJobs(servers)
+        self.schedules = RemoteSchedules(servers)
         self.workers = RemoteWorkers(servers)
 
 

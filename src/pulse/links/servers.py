@@ -45,6 +45,7 @@ class Server:
         self.jobs: Any = pulse_pb2_grpc.JobsStub(channel)
         self.work: Any = pulse_pb2_grpc.WorkStub(channel)
         self.operate: Any = pulse_pb2_grpc.OperateStub(channel)
+        self.schedules: Any = pulse_pb2_grpc.SchedulesStub(channel)
         self.admin: Any = pulse_pb2_grpc.AdminStub(channel)
         self.info: Any = pulse_pb2_grpc.InfoStub(channel)
 

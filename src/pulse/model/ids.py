@@ -37,6 +37,11 @@ def bucket_of_id(job_id: UUID) -> int:
     return job_id.int & BUCKET_MASK
 
 
+def in_bucket(own: UUID, bucket: int) -> UUID:
+    """An id that was minted by someone who did not know the bucket."""
+    return UUID(int=own.int & ~BUCKET_MASK | bucket)
+
+
 def make_id(nanoseconds: int, bucket: int, noise: int) -> UUID:
     """Assemble an id from a Unix time, a bucket and 64 bits of noise (of which 50 are used)."""
     milliseconds, rest = divmod(nanoseconds, 1_000_000)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pulse.model.errors import InvalidOption
+from pulse.model.errors import InvalidOption, InvalidSchedule
 from pulse.model.schedules import (
     JOB_FIELDS,
     POLICY_FIELDS,
@@ -92,6 +92,8 @@ def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool
 
 def apply_changes(definition: NewSchedule, changes: Mapping[str, Any]) -> NewSchedule:
     """The definition with these fields changed. A new way to say when replaces the old one."""
+    if not changes:
+        raise InvalidSchedule(f"nothing to change: give at least one of {', '.join(EDITABLE)}")
     if unknown := changes.keys() - set(EDITABLE):
         raise InvalidOption("field", min(unknown), f"what can be changed is {', '.join(EDITABLE)}")
     own = {name: value for name, value in changes.items() if name not in JOB_FIELDS}

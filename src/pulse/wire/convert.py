@@ -140,7 +140,7 @@ def read_new_job(message: pb.NewJob) -> NewJob:
         delay=read_length(message, "delay"),
         run_at=read_instant(message, "run_at"),
         max_attempts=message.max_attempts or 3,
-        retry=_read_retry(message.retry) if message.retry else None,
+        retry=read_retry(message.retry) if message.retry else None,
         timeout=read_length(message, "timeout"),
         deadline=read_instant(message, "deadline"),
         unique_key=message.unique_key or None,
@@ -151,7 +151,7 @@ def read_new_job(message: pb.NewJob) -> NewJob:
     )
 
 
-def _read_retry(text: str) -> RetryPolicy:
+def read_retry(text: str) -> RetryPolicy:
     try:
         return msgspec.json.decode(text, type=RetryPolicy)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -193,6 +193,8 @@ def write_job(job: Job) -> pb.Job:
         unique_key=job.unique_key,
         key_held_until=None if is_held else write_instant(job.key_held_until),
         holds_key=is_held,
+        schedule_id=str(job.schedule_id) if job.schedule_id else None,
+        scheduled_for=write_instant(job.scheduled_for),
     )
 
 
@@ -217,24 +219,24 @@ def read_job(message: pb.Job) -> Job:
         claimed_at=read_instant(message, "claimed_at"),
         lease_until=read_instant(message, "lease_until"),
         finished_at=read_instant(message, "finished_at"),
-        locked_by=_text(message, "locked_by"),
-        last_error=_text(message, "last_error"),
-        result=_text(message, "result"),
-        progress=_text(message, "progress"),
-        retry=_text(message, "retry"),
-        tags=_text(message, "tags"),
-        trace=_text(message, "trace"),
+        locked_by=read_text(message, "locked_by"),
+        last_error=read_text(message, "last_error"),
+        result=read_text(message, "result"),
+        progress=read_text(message, "progress"),
+        retry=read_text(message, "retry"),
+        tags=read_text(message, "tags"),
+        trace=read_text(message, "trace"),
         timeout=read_length(message, "timeout"),
         deadline=read_instant(message, "deadline"),
         result_ttl=read_length(message, "result_ttl"),
-        unique_key=_text(message, "unique_key"),
+        unique_key=read_text(message, "unique_key"),
         key_held_until=FOREVER if message.holds_key else read_instant(message, "key_held_until"),
-        schedule_id=None,
-        scheduled_for=None,
+        schedule_id=UUID(message.schedule_id) if message.schedule_id else None,
+        scheduled_for=read_instant(message, "scheduled_for"),
     )
 
 
-def _text(message: Any, field: str) -> str | None:  # noqa: ANN401
+def read_text(message: Any, field: str) -> str | None:  # noqa: ANN401
     return getattr(message, field) if message.HasField(field) else None
 
 
@@ -256,11 +258,11 @@ def read_attempt(message: pb.Attempt) -> Attempt:
     return Attempt(
         lease_id=message.lease_id,
         attempt=message.attempt,
-        worker=_text(message, "worker"),
+        worker=read_text(message, "worker"),
         started_at=read_instant(message, "started_at"),
         ended_at=ended_at,
         error=message.error,
-        traceback=_text(message, "traceback"),
+        traceback=read_text(message, "traceback"),
     )
 
 
@@ -295,6 +297,8 @@ def _write_assignment(claim: Claim) -> pb.Assignment:
         message.deadline.CopyFrom(deadline)
     if claim.trace is not None:
         message.trace = claim.trace
+    if scheduled_for := write_instant(claim.scheduled_for):
+        message.scheduled_for.CopyFrom(scheduled_for)
     return message
 
 
@@ -322,6 +326,7 @@ def _read_assignment(message: pb.Assignment, worker: str, claimed_at: datetime, 
         read_length(message, "timeout"),
         read_instant(message, "deadline"),
         message.trace if message.HasField("trace") else None,
+        read_instant(message, "scheduled_for"),
     )
 
 
@@ -358,7 +363,7 @@ def read_report(message: pb.Report) -> Report:
         outcome=outcome,
         result=message.result if message.HasField("result") else None,
         error=message.error,
-        traceback=_text(message, "traceback"),
+        traceback=read_text(message, "traceback"),
         delay=read_length(message, "delay"),
     )
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
+from pulse.doors.grpc.pages import how_many_fit
 from pulse.engine.jobs import BATCH_LIMIT, check_size
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import JobFilter, JobStatus
@@ -44,7 +45,7 @@ class OperateDoor(pb_grpc.OperateServicer):
         after = request.after or None
         page = await self._jobs.find(wanted, after=after, limit=request.limit or PAGE)
         jobs = [convert.write_job(job) for job in page.jobs]
-        if len(jobs) > (fitting := _how_many_fit(jobs, self._page_bytes)):
+        if len(jobs) > (fitting := how_many_fit(jobs, self._page_bytes)):
             page = await self._jobs.find(wanted, after=after, limit=fitting)
             jobs = [convert.write_job(job) for job in page.jobs]
         return pb.ListJobsResponse(jobs=jobs, next=page.next)
@@ -102,16 +103,6 @@ class OperateDoor(pb_grpc.OperateServicer):
         for topic in set((await self._jobs.topics_of(ids)).values()):
             self._check(SCOPE, topic)
         return ids
-
-
-def _how_many_fit(jobs: Sequence[pb.Job], limit: int) -> int:
-    """How many of a page can be sent; one always can, since a message takes more than the largest job has."""
-    size = 0
-    for number, job in enumerate(jobs):
-        size += job.ByteSize()
-        if size > limit:
-            return max(1, number)
-    return len(jobs)
 
 
 def _read_dead(message: pb.JobFilter) -> JobFilter:

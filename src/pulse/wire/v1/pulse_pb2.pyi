@@ -38,6 +38,36 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAIL: _ClassVar[Outcome]
     SNOOZE: _ClassVar[Outcome]
     DISCARD: _ClassVar[Outcome]
+
+class ScheduleStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULE_STATUS_UNSPECIFIED: _ClassVar[ScheduleStatus]
+    SCHEDULE_ACTIVE: _ClassVar[ScheduleStatus]
+    SCHEDULE_COMPLETED: _ClassVar[ScheduleStatus]
+    SCHEDULE_BROKEN: _ClassVar[ScheduleStatus]
+    SCHEDULE_DISABLED: _ClassVar[ScheduleStatus]
+
+class CatchUp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CATCH_UP_UNSPECIFIED: _ClassVar[CatchUp]
+    CATCH_UP_FIRE_ONCE: _ClassVar[CatchUp]
+    CATCH_UP_SKIP: _ClassVar[CatchUp]
+    CATCH_UP_REPLAY: _ClassVar[CatchUp]
+
+class Overlap(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OVERLAP_UNSPECIFIED: _ClassVar[Overlap]
+    OVERLAP_ALLOW: _ClassVar[Overlap]
+    OVERLAP_SKIP: _ClassVar[Overlap]
+    OVERLAP_BUFFER_ONE: _ClassVar[Overlap]
+
+class FireOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FIRE_OUTCOME_UNSPECIFIED: _ClassVar[FireOutcome]
+    FIRED: _ClassVar[FireOutcome]
+    COALESCED: _ClassVar[FireOutcome]
+    SKIPPED: _ClassVar[FireOutcome]
+    BUFFERED: _ClassVar[FireOutcome]
 JOB_STATUS_UNSPECIFIED: JobStatus
 SCHEDULED: JobStatus
 PENDING: JobStatus
@@ -57,6 +87,24 @@ COMPLETE: Outcome
 FAIL: Outcome
 SNOOZE: Outcome
 DISCARD: Outcome
+SCHEDULE_STATUS_UNSPECIFIED: ScheduleStatus
+SCHEDULE_ACTIVE: ScheduleStatus
+SCHEDULE_COMPLETED: ScheduleStatus
+SCHEDULE_BROKEN: ScheduleStatus
+SCHEDULE_DISABLED: ScheduleStatus
+CATCH_UP_UNSPECIFIED: CatchUp
+CATCH_UP_FIRE_ONCE: CatchUp
+CATCH_UP_SKIP: CatchUp
+CATCH_UP_REPLAY: CatchUp
+OVERLAP_UNSPECIFIED: Overlap
+OVERLAP_ALLOW: Overlap
+OVERLAP_SKIP: Overlap
+OVERLAP_BUFFER_ONE: Overlap
+FIRE_OUTCOME_UNSPECIFIED: FireOutcome
+FIRED: FireOutcome
+COALESCED: FireOutcome
+SKIPPED: FireOutcome
+BUFFERED: FireOutcome
 
 class NewJob(_message.Message):
     __slots__ = ("task", "payload", "topic", "id", "priority", "delay", "run_at", "max_attempts", "retry", "timeout", "deadline", "unique_key", "unique_window", "result_ttl", "tags", "trace")
@@ -144,7 +192,7 @@ class CancelJobRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "status", "topic", "task", "payload", "priority", "attempt", "max_attempts", "refunded", "lease_id", "submitted_at", "ready_at", "run_at", "claimed_at", "lease_until", "finished_at", "locked_by", "last_error", "result", "progress", "retry", "tags", "trace", "timeout", "deadline", "result_ttl", "unique_key", "key_held_until", "holds_key")
+    __slots__ = ("id", "status", "topic", "task", "payload", "priority", "attempt", "max_attempts", "refunded", "lease_id", "submitted_at", "ready_at", "run_at", "claimed_at", "lease_until", "finished_at", "locked_by", "last_error", "result", "progress", "retry", "tags", "trace", "timeout", "deadline", "result_ttl", "unique_key", "key_held_until", "holds_key", "schedule_id", "scheduled_for")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +222,8 @@ class Job(_message.Message):
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     KEY_HELD_UNTIL_FIELD_NUMBER: _ClassVar[int]
     HOLDS_KEY_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FOR_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: JobStatus
     topic: str
@@ -203,7 +253,9 @@ class Job(_message.Message):
     unique_key: str
     key_held_until: _timestamp_pb2.Timestamp
     holds_key: bool
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., lease_id: _Optional[int] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ready_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., locked_by: _Optional[str] = ..., last_error: _Optional[str] = ..., result: _Optional[str] = ..., progress: _Optional[str] = ..., retry: _Optional[str] = ..., tags: _Optional[str] = ..., trace: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unique_key: _Optional[str] = ..., key_held_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., holds_key: bool = ...) -> None: ...
+    schedule_id: str
+    scheduled_for: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., lease_id: _Optional[int] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ready_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., locked_by: _Optional[str] = ..., last_error: _Optional[str] = ..., result: _Optional[str] = ..., progress: _Optional[str] = ..., retry: _Optional[str] = ..., tags: _Optional[str] = ..., trace: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unique_key: _Optional[str] = ..., key_held_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., holds_key: bool = ..., schedule_id: _Optional[str] = ..., scheduled_for: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("job_id", "lease_id")
@@ -280,7 +332,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., server_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "lease_id", "topic", "task", "payload", "attempt", "max_attempts", "refunded", "priority", "ready_at_us", "timeout", "deadline", "trace")
+    __slots__ = ("job_id", "lease_id", "topic", "task", "payload", "attempt", "max_attempts", "refunded", "priority", "ready_at_us", "timeout", "deadline", "trace", "scheduled_for")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +346,7 @@ class Assignment(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FOR_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     lease_id: int
     topic: str
@@ -307,7 +360,8 @@ class Assignment(_message.Message):
     timeout: _duration_pb2.Duration
     deadline: _timestamp_pb2.Timestamp
     trace: str
-    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., priority: _Optional[int] = ..., ready_at_us: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trace: _Optional[str] = ...) -> None: ...
+    scheduled_for: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., topic: _Optional[str] = ..., task: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., refunded: _Optional[int] = ..., priority: _Optional[int] = ..., ready_at_us: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trace: _Optional[str] = ..., scheduled_for: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()
@@ -629,6 +683,302 @@ class Worker(_message.Message):
     connected_at: _timestamp_pb2.Timestamp
     seen_at: _timestamp_pb2.Timestamp
     def __init__(self, name: _Optional[str] = ..., server: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., busy: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class NewSchedule(_message.Message):
+    __slots__ = ("name", "job", "cron", "every", "at", "after", "zone", "starts_at", "ends_at", "max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    STARTS_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_FIELD_NUMBER: _ClassVar[int]
+    MAX_OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    job: NewJob
+    cron: str
+    every: _duration_pb2.Duration
+    at: _timestamp_pb2.Timestamp
+    after: _duration_pb2.Duration
+    zone: str
+    starts_at: _timestamp_pb2.Timestamp
+    ends_at: _timestamp_pb2.Timestamp
+    max_occurrences: int
+    jitter: _duration_pb2.Duration
+    catch_up: CatchUp
+    replay_limit: int
+    overlap: Overlap
+    def __init__(self, name: _Optional[str] = ..., job: _Optional[_Union[NewJob, _Mapping]] = ..., cron: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., zone: _Optional[str] = ..., starts_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_occurrences: _Optional[int] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., replay_limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("id", "status", "definition", "anchor", "next_run_at", "buffered_for", "last_run_at", "fired", "paused_at", "pause_reason", "error", "app", "created_at", "updated_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    BUFFERED_FOR_FIELD_NUMBER: _ClassVar[int]
+    LAST_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    FIRED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_AT_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    status: ScheduleStatus
+    definition: NewSchedule
+    anchor: _timestamp_pb2.Timestamp
+    next_run_at: _timestamp_pb2.Timestamp
+    buffered_for: _timestamp_pb2.Timestamp
+    last_run_at: _timestamp_pb2.Timestamp
+    fired: int
+    paused_at: _timestamp_pb2.Timestamp
+    pause_reason: str
+    error: str
+    app: str
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[ScheduleStatus, str]] = ..., definition: _Optional[_Union[NewSchedule, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., buffered_for: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fired: _Optional[int] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_reason: _Optional[str] = ..., error: _Optional[str] = ..., app: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateScheduleRequest(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: NewSchedule
+    def __init__(self, schedule: _Optional[_Union[NewSchedule, _Mapping]] = ...) -> None: ...
+
+class CreateScheduleResponse(_message.Message):
+    __slots__ = ("schedule", "created")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    created: bool
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., created: bool = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ScheduleFilter(_message.Message):
+    __slots__ = ("status", "paused", "task", "topic", "tag")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    status: ScheduleStatus
+    paused: bool
+    task: str
+    topic: str
+    tag: str
+    def __init__(self, status: _Optional[_Union[ScheduleStatus, str]] = ..., paused: bool = ..., task: _Optional[str] = ..., topic: _Optional[str] = ..., tag: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("filter", "after", "limit")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    filter: ScheduleFilter
+    after: str
+    limit: int
+    def __init__(self, filter: _Optional[_Union[ScheduleFilter, _Mapping]] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules", "next")
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    next: str
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class EditScheduleRequest(_message.Message):
+    __slots__ = ("name", "definition", "fields")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    definition: NewSchedule
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., definition: _Optional[_Union[NewSchedule, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ResumeScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class TriggerScheduleRequest(_message.Message):
+    __slots__ = ("name", "id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class BackfillScheduleRequest(_message.Message):
+    __slots__ = ("name", "start", "end", "limit", "dry_run")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    limit: int
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+
+class BackfillScheduleResponse(_message.Message):
+    __slots__ = ("occurrences", "job_ids", "dry_run")
+    OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    occurrences: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, occurrences: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., job_ids: _Optional[_Iterable[str]] = ..., dry_run: bool = ...) -> None: ...
+
+class PreviewScheduleRequest(_message.Message):
+    __slots__ = ("name", "definition", "n")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    definition: NewSchedule
+    n: int
+    def __init__(self, name: _Optional[str] = ..., definition: _Optional[_Union[NewSchedule, _Mapping]] = ..., n: _Optional[int] = ...) -> None: ...
+
+class PreviewScheduleResponse(_message.Message):
+    __slots__ = ("occurrences",)
+    OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    occurrences: _containers.RepeatedCompositeFieldContainer[Occurrence]
+    def __init__(self, occurrences: _Optional[_Iterable[_Union[Occurrence, _Mapping]]] = ...) -> None: ...
+
+class Occurrence(_message.Message):
+    __slots__ = ("at", "offset", "abbreviation", "note")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ABBREVIATION_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    offset: _duration_pb2.Duration
+    abbreviation: str
+    note: str
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., offset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., abbreviation: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class Fire(_message.Message):
+    __slots__ = ("occurrence", "outcome", "cause", "logged_at", "occurrences", "newest", "reason", "job_id", "job_status")
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_AT_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_STATUS_FIELD_NUMBER: _ClassVar[int]
+    occurrence: _timestamp_pb2.Timestamp
+    outcome: FireOutcome
+    cause: str
+    logged_at: _timestamp_pb2.Timestamp
+    occurrences: int
+    newest: _timestamp_pb2.Timestamp
+    reason: str
+    job_id: str
+    job_status: JobStatus
+    def __init__(self, occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[FireOutcome, str]] = ..., cause: _Optional[str] = ..., logged_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrences: _Optional[int] = ..., newest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., job_id: _Optional[str] = ..., job_status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
+
+class ListFiresRequest(_message.Message):
+    __slots__ = ("name", "after", "limit")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    after: str
+    limit: int
+    def __init__(self, name: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListFiresResponse(_message.Message):
+    __slots__ = ("fires", "next")
+    FIRES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    fires: _containers.RepeatedCompositeFieldContainer[Fire]
+    next: str
+    def __init__(self, fires: _Optional[_Iterable[_Union[Fire, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class DeclaredSchedule(_message.Message):
+    __slots__ = ("schedule", "aliases")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    schedule: NewSchedule
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, schedule: _Optional[_Union[NewSchedule, _Mapping]] = ..., aliases: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SyncSchedulesRequest(_message.Message):
+    __slots__ = ("app", "schedules", "deploy", "prune", "dry_run")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    DEPLOY_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    schedules: _containers.RepeatedCompositeFieldContainer[DeclaredSchedule]
+    deploy: int
+    prune: bool
+    dry_run: bool
+    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[DeclaredSchedule, _Mapping]]] = ..., deploy: _Optional[int] = ..., prune: bool = ..., dry_run: bool = ...) -> None: ...
+
+class SyncSchedulesResponse(_message.Message):
+    __slots__ = ("created", "changed", "renamed", "enabled", "disabled", "deleted", "unchanged", "dry_run")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    RENAMED_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    created: _containers.RepeatedScalarFieldContainer[str]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    renamed: _containers.RepeatedCompositeFieldContainer[Renamed]
+    enabled: _containers.RepeatedScalarFieldContainer[str]
+    disabled: _containers.RepeatedScalarFieldContainer[str]
+    deleted: _containers.RepeatedScalarFieldContainer[str]
+    unchanged: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, created: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ..., renamed: _Optional[_Iterable[_Union[Renamed, _Mapping]]] = ..., enabled: _Optional[_Iterable[str]] = ..., disabled: _Optional[_Iterable[str]] = ..., deleted: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., dry_run: bool = ...) -> None: ...
+
+class Renamed(_message.Message):
+    __slots__ = ("old_name", "new_name")
+    OLD_NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    old_name: str
+    new_name: str
+    def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("name", "scopes", "created_at", "expires_at", "revoked_at")

@@ -921,6 +921,575 @@ class Operate(object):
             _registered_method=True)
 
 
+class SchedulesStub(object):
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CreateSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/CreateSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
+                _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/GetSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/pulse.v1.Schedules/ListSchedules',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.EditSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/EditSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.EditScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/PauseSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/ResumeSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/DeleteSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.TriggerSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/TriggerSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.TriggerScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Fire.FromString,
+                _registered_method=True)
+        self.BackfillSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/BackfillSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleResponse.FromString,
+                _registered_method=True)
+        self.PreviewSchedule = channel.unary_unary(
+                '/pulse.v1.Schedules/PreviewSchedule',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
+                _registered_method=True)
+        self.ListFires = channel.unary_unary(
+                '/pulse.v1.Schedules/ListFires',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresResponse.FromString,
+                _registered_method=True)
+        self.SyncSchedules = channel.unary_unary(
+                '/pulse.v1.Schedules/SyncSchedules',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesResponse.FromString,
+                _registered_method=True)
+
+
+class SchedulesServicer(object):
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    def CreateSchedule(self, request, context):
+        """Creating the same again changes nothing; another definition under a name that is taken is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """One page, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EditSchedule(self, request, context):
+        """Change some fields. What was fired stays; a new timetable counts from now. Not for those that code declares.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """Fire nothing until it is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Answers with the schedule as it was. The jobs it has made stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TriggerSchedule(self, request, context):
+        """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackfillSchedule(self, request, context):
+        """Make the jobs of a stretch of the past that were not made then. Repeating it makes none twice.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewSchedule(self, request, context):
+        """The occurrences to come, of a schedule or of what might become one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFires(self, request, context):
+        """What became of a schedule's occurrences, newest first. One page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SyncSchedules(self, request, context):
+        """Make the schedules of an app what its code declares; what is gone from it is disabled. Nobody else's are touched, nor
+        a person's pause. Takes the scope `submit` for all topics.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SchedulesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CreateSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'EditSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.EditSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.EditScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.SerializeToString,
+            ),
+            'TriggerSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.TriggerSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.TriggerScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Fire.SerializeToString,
+            ),
+            'BackfillSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleResponse.SerializeToString,
+            ),
+            'PreviewSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewSchedule,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.SerializeToString,
+            ),
+            'ListFires': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFires,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresResponse.SerializeToString,
+            ),
+            'SyncSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.SyncSchedules,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pulse.v1.Schedules', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pulse.v1.Schedules', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Schedules(object):
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    @staticmethod
+    def CreateSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/CreateSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/GetSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/ListSchedules',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EditSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/EditSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.EditScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/PauseSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/ResumeSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/DeleteSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TriggerSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/TriggerSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.TriggerScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Fire.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackfillSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/BackfillSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.BackfillScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/PreviewSchedule',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFires(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/ListFires',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListFiresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SyncSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Schedules/SyncSchedules',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.SyncSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class AdminStub(object):
     """Who may do what. Scope `admin`.
     """

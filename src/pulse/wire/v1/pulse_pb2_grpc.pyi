@@ -307,6 +307,184 @@ class OperateServicer(metaclass=_abc_1.ABCMeta):
 
 def add_OperateServicer_to_server(servicer: OperateServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class SchedulesStub:
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> SchedulesAsyncStub: ...
+    CreateSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]
+    """Creating the same again changes nothing; another definition under a name that is taken is refused."""
+    GetSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetScheduleRequest, _pulse_pb2.Schedule]
+    ListSchedules: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListSchedulesRequest, _pulse_pb2.ListSchedulesResponse]
+    """One page, by name."""
+    EditSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.EditScheduleRequest, _pulse_pb2.Schedule]
+    """Change some fields. What was fired stays; a new timetable counts from now. Not for those that code declares."""
+    PauseSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.Schedule]
+    """Fire nothing until it is resumed."""
+    ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.Schedule]
+    """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+    DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.Schedule]
+    """Answers with the schedule as it was. The jobs it has made stay."""
+    TriggerSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.TriggerScheduleRequest, _pulse_pb2.Fire]
+    """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes one."""
+    BackfillSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.BackfillScheduleRequest, _pulse_pb2.BackfillScheduleResponse]
+    """Make the jobs of a stretch of the past that were not made then. Repeating it makes none twice."""
+    PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]
+    """The occurrences to come, of a schedule or of what might become one."""
+    ListFires: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListFiresRequest, _pulse_pb2.ListFiresResponse]
+    """What became of a schedule's occurrences, newest first. One page."""
+    SyncSchedules: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SyncSchedulesRequest, _pulse_pb2.SyncSchedulesResponse]
+    """Make the schedules of an app what its code declares; what is gone from it is disabled. Nobody else's are touched, nor
+    a person's pause. Takes the scope `submit` for all topics.
+    """
+
+@_typing.type_check_only
+class SchedulesAsyncStub(SchedulesStub):
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    CreateSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]  # type: ignore[assignment]
+    """Creating the same again changes nothing; another definition under a name that is taken is refused."""
+    GetSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetScheduleRequest, _pulse_pb2.Schedule]  # type: ignore[assignment]
+    ListSchedules: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListSchedulesRequest, _pulse_pb2.ListSchedulesResponse]  # type: ignore[assignment]
+    """One page, by name."""
+    EditSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.EditScheduleRequest, _pulse_pb2.Schedule]  # type: ignore[assignment]
+    """Change some fields. What was fired stays; a new timetable counts from now. Not for those that code declares."""
+    PauseSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.Schedule]  # type: ignore[assignment]
+    """Fire nothing until it is resumed."""
+    ResumeSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.Schedule]  # type: ignore[assignment]
+    """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+    DeleteSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.Schedule]  # type: ignore[assignment]
+    """Answers with the schedule as it was. The jobs it has made stay."""
+    TriggerSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.TriggerScheduleRequest, _pulse_pb2.Fire]  # type: ignore[assignment]
+    """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes one."""
+    BackfillSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.BackfillScheduleRequest, _pulse_pb2.BackfillScheduleResponse]  # type: ignore[assignment]
+    """Make the jobs of a stretch of the past that were not made then. Repeating it makes none twice."""
+    PreviewSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
+    """The occurrences to come, of a schedule or of what might become one."""
+    ListFires: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListFiresRequest, _pulse_pb2.ListFiresResponse]  # type: ignore[assignment]
+    """What became of a schedule's occurrences, newest first. One page."""
+    SyncSchedules: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SyncSchedulesRequest, _pulse_pb2.SyncSchedulesResponse]  # type: ignore[assignment]
+    """Make the schedules of an app what its code declares; what is gone from it is disabled. Nobody else's are touched, nor
+    a person's pause. Takes the scope `submit` for all topics.
+    """
+
+class SchedulesServicer(metaclass=_abc_1.ABCMeta):
+    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
+    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+
+    A schedule is addressed by `name`: its name, or its id.
+    """
+
+    @_abc_1.abstractmethod
+    def CreateSchedule(
+        self,
+        request: _pulse_pb2.CreateScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.CreateScheduleResponse, _abc.Awaitable[_pulse_pb2.CreateScheduleResponse]]:
+        """Creating the same again changes nothing; another definition under a name that is taken is refused."""
+
+    @_abc_1.abstractmethod
+    def GetSchedule(
+        self,
+        request: _pulse_pb2.GetScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Schedule, _abc.Awaitable[_pulse_pb2.Schedule]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSchedules(
+        self,
+        request: _pulse_pb2.ListSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListSchedulesResponse, _abc.Awaitable[_pulse_pb2.ListSchedulesResponse]]:
+        """One page, by name."""
+
+    @_abc_1.abstractmethod
+    def EditSchedule(
+        self,
+        request: _pulse_pb2.EditScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Schedule, _abc.Awaitable[_pulse_pb2.Schedule]]:
+        """Change some fields. What was fired stays; a new timetable counts from now. Not for those that code declares."""
+
+    @_abc_1.abstractmethod
+    def PauseSchedule(
+        self,
+        request: _pulse_pb2.PauseScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Schedule, _abc.Awaitable[_pulse_pb2.Schedule]]:
+        """Fire nothing until it is resumed."""
+
+    @_abc_1.abstractmethod
+    def ResumeSchedule(
+        self,
+        request: _pulse_pb2.ResumeScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Schedule, _abc.Awaitable[_pulse_pb2.Schedule]]:
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+
+    @_abc_1.abstractmethod
+    def DeleteSchedule(
+        self,
+        request: _pulse_pb2.DeleteScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Schedule, _abc.Awaitable[_pulse_pb2.Schedule]]:
+        """Answers with the schedule as it was. The jobs it has made stay."""
+
+    @_abc_1.abstractmethod
+    def TriggerSchedule(
+        self,
+        request: _pulse_pb2.TriggerScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Fire, _abc.Awaitable[_pulse_pb2.Fire]]:
+        """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes one."""
+
+    @_abc_1.abstractmethod
+    def BackfillSchedule(
+        self,
+        request: _pulse_pb2.BackfillScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.BackfillScheduleResponse, _abc.Awaitable[_pulse_pb2.BackfillScheduleResponse]]:
+        """Make the jobs of a stretch of the past that were not made then. Repeating it makes none twice."""
+
+    @_abc_1.abstractmethod
+    def PreviewSchedule(
+        self,
+        request: _pulse_pb2.PreviewScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PreviewScheduleResponse, _abc.Awaitable[_pulse_pb2.PreviewScheduleResponse]]:
+        """The occurrences to come, of a schedule or of what might become one."""
+
+    @_abc_1.abstractmethod
+    def ListFires(
+        self,
+        request: _pulse_pb2.ListFiresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListFiresResponse, _abc.Awaitable[_pulse_pb2.ListFiresResponse]]:
+        """What became of a schedule's occurrences, newest first. One page."""
+
+    @_abc_1.abstractmethod
+    def SyncSchedules(
+        self,
+        request: _pulse_pb2.SyncSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SyncSchedulesResponse, _abc.Awaitable[_pulse_pb2.SyncSchedulesResponse]]:
+        """Make the schedules of an app what its code declares; what is gone from it is disabled. Nobody else's are touched, nor
+        a person's pause. Takes the scope `submit` for all topics.
+        """
+
+def add_SchedulesServicer_to_server(servicer: SchedulesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class AdminStub:
     """Who may do what. Scope `admin`."""
 

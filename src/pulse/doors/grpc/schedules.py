@@ -1,0 +1,154 @@
+"""What can be asked about schedules over gRPC?
+
+To make a schedule is to submit its jobs, so whoever makes or edits one must be allowed to submit to its topic. To look
+at one, and to act on it as it is, is to follow it. A schedule is found by its name first, its topic checked, and then
+it is acted upon by its id: the name may be another's by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.jobs import Check, allow
+from pulse.doors.grpc.pages import how_many_fit
+from pulse.engine.jobs import check_size
+from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.wire import convert
+from pulse.wire import convert_schedules as wire
+from pulse.wire.v1 import pulse_pb2 as pb
+from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from pulse.engine.engine import Engine
+    from pulse.model.schedules import Schedule
+
+PAGE = 50
+PREVIEWED = 10
+BACKFILLED = 100
+
+
+class SchedulesDoor(pb_grpc.SchedulesServicer):
+    def __init__(self, engine: Engine, *, check: Check = allow) -> None:
+        self._schedules = engine.schedules
+        self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
+        self._check = check
+
+    @answering
+    async def CreateSchedule(self, request: pb.CreateScheduleRequest, _context: Context) -> pb.CreateScheduleResponse:
+        new = wire.read_new_schedule(request.schedule)
+        self._check("submit", new.job.routed_topic)
+        schedule, is_new = await self._schedules.create(new)
+        return pb.CreateScheduleResponse(schedule=wire.write_schedule(schedule), created=is_new)
+
+    @answering
+    async def GetSchedule(self, request: pb.GetScheduleRequest, _context: Context) -> pb.Schedule:
+        return wire.write_schedule(await self._find(request.name))
+
+    @answering
+    async def ListSchedules(self, request: pb.ListSchedulesRequest, _context: Context) -> pb.ListSchedulesResponse:
+        wanted = wire.read_schedule_filter(request.filter)
+        self._check("operate", wanted.topic or "*")
+        after = request.after or None
+        page = await self._schedules.find(wanted, after=after, limit=request.limit or PAGE)
+        schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
+        if len(schedules) > (fitting := how_many_fit(schedules, self._page_bytes)):
+            page = await self._schedules.find(wanted, after=after, limit=fitting)
+            schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
+        return pb.ListSchedulesResponse(schedules=schedules, next=page.next)
+
+    @answering
+    async def EditSchedule(self, request: pb.EditScheduleRequest, _context: Context) -> pb.Schedule:
+        changes = wire.read_changes(request.definition, request.fields)
+        schedule = await self._find(request.name, "submit")
+        self._check("submit", _topic_after(schedule, changes))
+        return wire.write_schedule(await self._schedules.edit(schedule.id, changes))
+
+    @answering
+    async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
+        schedule = await self._find(request.name)
+        return wire.write_schedule(await self._schedules.pause(schedule.id, reason=request.reason))
+
+    @answering
+    async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
+        schedule = await self._find(request.name)
+        return wire.write_schedule(await self._schedules.resume(schedule.id))
+
+    @answering
+    async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
+        schedule = await self._find(request.name)
+        return wire.write_schedule(await self._schedules.delete(schedule.id))
+
+    @answering
+    async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
+        job_id = convert.read_id(request.id) if request.id else None
+        schedule = await self._find(request.name)
+        return wire.write_fire(await self._schedules.trigger(schedule.id, job_id=job_id))
+
+    @answering
+    async def BackfillSchedule(
+        self, request: pb.BackfillScheduleRequest, _context: Context
+    ) -> pb.BackfillScheduleResponse:
+        start, end = _read_given(request, "start"), _read_given(request, "end")
+        schedule = await self._find(request.name)
+        backfill = await self._schedules.backfill(
+            schedule.id, start=start, end=end, limit=request.limit or BACKFILLED, dry_run=request.dry_run
+        )
+        return wire.write_backfill(backfill)
+
+    @answering
+    async def PreviewSchedule(
+        self, request: pb.PreviewScheduleRequest, _context: Context
+    ) -> pb.PreviewScheduleResponse:
+        n = request.n or PREVIEWED
+        match request.WhichOneof("subject"):
+            case "name":
+                schedule = await self._find(request.name)
+                occurrences = await self._schedules.preview(schedule.id, n=n)
+            case "definition":
+                new = wire.read_new_schedule(request.definition)
+                self._check("follow", new.job.routed_topic)
+                occurrences = await self._schedules.preview_new(new, n=n)
+            case _:
+                raise InvalidInput("give either name or definition")
+        return pb.PreviewScheduleResponse(occurrences=[wire.write_occurrence(each) for each in occurrences])
+
+    @answering
+    async def ListFires(self, request: pb.ListFiresRequest, _context: Context) -> pb.ListFiresResponse:
+        schedule = await self._find(request.name)
+        page = await self._schedules.fires(schedule.id, after=request.after or None, limit=request.limit or PAGE)
+        return pb.ListFiresResponse(fires=[wire.write_fire(fire) for fire in page.fires], next=page.next)
+
+    @answering
+    async def SyncSchedules(self, request: pb.SyncSchedulesRequest, _context: Context) -> pb.SyncSchedulesResponse:
+        """Those that an app no longer declares may be of any topic, and so may those it will."""
+        self._check("submit", "*")
+        check_size("schedules", request.schedules)
+        report = await self._schedules.sync(
+            request.app,
+            [wire.read_declared(declared) for declared in request.schedules],
+            deploy=request.deploy if request.HasField("deploy") else None,
+            prune=request.prune,
+            dry_run=request.dry_run,
+        )
+        return wire.write_sync_report(report)
+
+    async def _find(self, name: str, right: str = "follow") -> Schedule:
+        """The schedule, once the caller may do with it what the right says."""
+        schedule = await self._schedules.get(name)
+        self._check(right, schedule.job.routed_topic)
+        return schedule
+
+
+def _topic_after(schedule: Schedule, changes: Mapping[str, Any]) -> str:
+    topic: str = changes.get("topic", schedule.job.topic) or changes.get("task", schedule.job.task)
+    return topic
+
+
+def _read_given(message: pb.BackfillScheduleRequest, field: str) -> datetime:
+    found = convert.read_instant(message, field)
+    if found is None:
+        raise InvalidOption(field, None, "it is an instant, and must be given")
+    return found
