@@ -45,6 +45,7 @@ class Sync:
         _check_names(declared)
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
+        self.written = []  # what an earlier try made of what it read may no longer be so
         _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app, deploy=deploy))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]

@@ -41,7 +41,7 @@ from pulse.model.schedules import (
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
 from pulse.store.jobs import read_clock
-from pulse.store.schedules import Made
+from pulse.store.schedules import Made, Noted
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
@@ -123,9 +123,11 @@ class Schedules:
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Creating the same again changes nothing."""
 
+        schedule_id = self.mint_id()
+
         async def work(conn: Connection) -> tuple[Schedule, bool]:
             now = await read_clock(conn)
-            schedule = make_schedule(new, self.mint_id(), now)
+            schedule = make_schedule(new, schedule_id, now)
             if await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
                 return schedule, True
             found = _only(await store.find_schedules(conn, [new.name]), new.name)
@@ -133,7 +135,7 @@ class Schedules:
                 raise ScheduleOwned(new.name, found.app, "choose another name")
             if differs := differences(found, new, now):
                 raise ScheduleExists(new.name, " and ".join(differs))
-            return found, False
+            return found, found.id == schedule_id  # ours, if the answer to a first try was lost
 
         schedule, is_new = await self._database.run_together(work)
         return self._told_of(schedule), is_new
@@ -167,7 +169,9 @@ class Schedules:
                 return
             following, status = schedule.next_run_at, schedule.status
             if following is not None:
-                following = _readable(schedule).next_after(await read_clock(conn))
+                timetable, now = _readable(schedule), await read_clock(conn)
+                await _note_pause(conn, schedule.id, timetable, following, now)
+                following = timetable.next_after(now)
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
@@ -199,10 +203,12 @@ class Schedules:
 
     async def trigger(self, name: str | UUID) -> Fire:
         """Make a job now, beside the timetable, whatever pause and overlap say."""
+        asked_at: list[datetime] = []
 
         async def work(conn: Connection) -> tuple[Fire, list[Woken]]:
             schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
-            now = await read_clock(conn)
+            asked_at.append(await read_clock(conn))
+            now = asked_at[0]  # of the first try: a second one, after a lost answer, is about the same job
             [job_id], ready = await self._make(conn, schedule, [now], cause="trigger")
             fired = FireOutcome.FIRED
             fire = Fire(occurrence=now, outcome=fired, cause="trigger", logged_at=now, newest=now, job_id=job_id)
@@ -235,7 +241,10 @@ class Schedules:
     ) -> tuple[list[UUID], list[Woken]]:
         bucket = self.bucket_of(schedule)
         made = [Made(schedule.id, each, fire_id(schedule.id, each, bucket), None) for each in occurrences]
-        fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+        try:
+            fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+        except store.RefusedByDatabase as error:
+            raise InvalidSchedule(f"the database refuses a job of {schedule.name!r}: {error}") from error
         return [item.job_id for item in made], fired.ready
 
     async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[Woken]]]]) -> T:
@@ -301,6 +310,16 @@ def _readable(schedule: Schedule) -> Timetable:
         return schedule.timed.timetable()
     except InvalidCron as error:
         raise InvalidSchedule(str(error)) from None
+
+
+async def _note_pause(
+    conn: Connection, schedule_id: UUID, timetable: Timetable, cursor: datetime, now: datetime
+) -> None:
+    """One line for all that fell due meanwhile."""
+    if cursor <= now:
+        missed = timetable.upto(cursor, now)
+        line = Noted(schedule_id, cursor, FireOutcome.SKIPPED, "paused", missed.total, missed.newest[-1])
+        await store.fire_schedules(conn, plans=[], made=[], noted=[line], cause="timetable")
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
