@@ -108,6 +108,10 @@ async def unbuffered_schedules(conn: Connection, *, limit: int) -> list[DueSched
     return list(starmap(DueSchedule, await conn.rows("unbuffered_schedules", limit=limit)))
 
 
+async def busy_schedules(conn: Connection, *, ids: Sequence[UUID]) -> set[UUID]:
+    return {row["id"] for row in await conn.rows("busy_schedules", ids=ids)}
+
+
 async def fire_schedules(
     conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
 ) -> Fired:

@@ -5,12 +5,8 @@
 -- Lock the schedules whose time has come, longest due first. A row that was paused, edited or removed meanwhile is
 -- looked at again once it is locked, so whoever committed first has the say.
 select
-    id, bucket, next_run_at, buffered_for,
-    overlap <> 'allow' and exists (
-        select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
-    ) as is_busy,
-    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
-    pulse.now() as now
+    id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where next_run_at <= pulse.now() and paused_at is null
 order by next_run_at
@@ -23,12 +19,8 @@ select due.*
 from unnest(:ids::uuid[]) as wanted (id)
 cross join lateral (
     select
-        id, bucket, next_run_at, buffered_for,
-        overlap <> 'allow' and exists (
-            select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
-        ) as is_busy,
-        fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at,
-        ends_at, pulse.now() as now
+        id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+        every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
     from pulse.schedules
     where schedules.id = wanted.id and paused_at is null and (next_run_at <= pulse.now() or buffered_for is not null)
     for no key update skip locked
@@ -37,9 +29,8 @@ cross join lateral (
 -- name: unbuffered_schedules(limit)
 -- Lock the schedules whose buffered occurrence has nothing left to wait for.
 select
-    id, bucket, next_run_at, buffered_for, false as is_busy,
-    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
-    pulse.now() as now
+    id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where buffered_for is not null and paused_at is null
     and not exists (select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null)
@@ -47,9 +38,16 @@ order by buffered_for
 limit :limit
 for no key update skip locked;
 
+-- name: busy_schedules(ids)
+-- Those that have unfinished jobs.
+select id from unnest(:ids::uuid[]) as wanted (id)
+where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
+
 -- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
--- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
+-- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone: to read
+-- that is enough, for whoever writes such a line holds the schedule's row. Everything here goes through an index: plans
+-- are pinned, so joining two of the lists would compare each with each (300 schedules with 100 jobs each: never).
 with moved as (
     update pulse.schedules
     set next_run_at = plan.next,
@@ -68,13 +66,19 @@ with moved as (
     where schedules.id = plan.id and schedules.next_run_at is not distinct from plan.cursor
     returning schedules.id
 ),
+new as materialized (
+    select * from unnest(:fired_by::uuid[], :occurrences::timestamptz[], :job_ids::uuid[], :run_ats::timestamptz[])
+        as fire (schedule_id, occurrence, job_id, run_at)
+    where not exists (
+        select from pulse.fires as known
+        where known.schedule_id = fire.schedule_id and known.occurrence = fire.occurrence and known.outcome = 'FIRED'
+    )
+),
 fired as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, job_id)
-    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, job_id
-    from unnest(:fired_by::uuid[], :occurrences::timestamptz[], :job_ids::uuid[])
-        as fire (schedule_id, occurrence, job_id)
+    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, job_id from new
     on conflict do nothing
-    returning schedule_id, occurrence, job_id
+    returning 1
 ),
 noted as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, reason, logged_at, occurrences, newest)
@@ -91,16 +95,14 @@ made as (
         schedule_id, scheduled_for, submitted_at, run_at, ready_at, status, lease_id
     )
     select
-        template.bucket, fired.job_id, template.topic, template.task, template.payload, template.priority,
+        template.bucket, new.job_id, template.topic, template.task, template.payload, template.priority,
         template.max_attempts, template.retry, template.timeout, template.result_ttl, template.tags,
-        fired.schedule_id, fired.occurrence, pulse.now(), coalesce(spread.run_at, pulse.now()),
-        case when spread.run_at > pulse.now() then null else pulse.now() end,
-        case when spread.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
+        new.schedule_id, new.occurrence, pulse.now(), coalesce(new.run_at, pulse.now()),
+        case when new.run_at > pulse.now() then null else pulse.now() end,
+        case when new.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
         extract(epoch from pulse.now()) * 1000000
-    from fired
-    cross join lateral (select * from pulse.schedules where schedules.id = fired.schedule_id offset 0) as template
-    left join unnest(:job_ids::uuid[], :run_ats::timestamptz[]) as spread (job_id, run_at)
-        on spread.job_id = fired.job_id
+    from new
+    cross join lateral (select * from pulse.schedules where schedules.id = new.schedule_id offset 0) as template
     on conflict do nothing
     returning bucket, topic, priority, status
 ),
