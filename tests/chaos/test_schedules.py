@@ -109,7 +109,7 @@ async def kill_schedulers(stage: Stage, span: Span, *, schedules: int, pause: fl
     stage.figure("changes while they fired", world.contested.total())
     stage.figure("  that came first", world.contested["came first"])
     stage.figure("  that came second", world.contested["came second"])
-    checks.hold(world.problems, _jobs(world, jobs), _log(world, fires), stage.fleet.unexpected())
+    checks.hold(world.problems, _jobs(world, jobs), _log(world, fires), await _counts(stage), stage.fleet.unexpected())
 
 
 Act = Callable[[Foretold], Coroutine[Any, Any, None]]
@@ -375,6 +375,12 @@ def _log(world: World, rows: Iterable[Any]) -> list[str]:
         if totals[each.id] + (each.buffered is not None) != each.passed
     ]
     return [*_differences("in the end", found, wanted, names), *checks.say("logs that do not add up", short)]
+
+
+async def _counts(stage: Stage) -> list[str]:
+    rows = await stage.conn.fetch("select topic, count(*) from pulse.jobs group by topic")
+    counted = {each.topic: sum(each.counts.values()) for each in await stage.engine.jobs.counts()}
+    return [] if counted == dict(rows) else [f"the counts say {counted}, the rows {dict(rows)}"]
 
 
 Key = tuple[UUID | None, int, str]

@@ -7,6 +7,7 @@ parked with its error, and the others have fired.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -104,7 +105,7 @@ class Fires:
             due = await read(conn)
             if not due:
                 return 0, []
-            plans, made, noted = _write_down(await _with_busy(conn, due), choose)
+            plans, made, noted = await _write_down(await _with_busy(conn, due), choose)
             try:
                 fired = await store.fire_schedules(conn, plans=plans, made=made, noted=noted, cause="timetable")
             except store.RefusedByDatabase as error:
@@ -126,7 +127,7 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
     return [msgspec.structs.replace(each, is_busy=each.id in busy) for each in due]
 
 
-def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
+async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
     """What was decided about each, as rows, as far as one transaction goes."""
     plans: list[Plan] = []
     made: list[Made] = []
@@ -134,6 +135,7 @@ def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan],
     for each in due:
         if len(made) >= MOST_JOBS:
             break
+        await asyncio.sleep(0)  # a thousand that missed days take a second to decide, and others have to work
         firing = _decided(each, choose)
         fires = firing.fires
         made += [
