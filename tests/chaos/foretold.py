@@ -28,7 +28,7 @@ class Foretold:
     max_occurrences: int | None = None
     jitter: int | None = None
     created_at: int = 0  # or when it was given its timetable
-    can_be_retimed: bool = True
+    is_endless: bool = True
     id: UUID | None = None
     fired: int = 0
     buffered: int | None = None

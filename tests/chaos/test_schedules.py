@@ -218,8 +218,8 @@ class World:
             can_be_done: dict[Act, bool] = {
                 self._pause: not each.is_paused,
                 self._resume: each.is_paused,
-                self._retime: each.can_be_retimed and each.catch_up != "skip" and not each.is_over,
-                self._change: not each.is_over and each.passed < len(each.occurrences),
+                self._retime: each.is_endless and each.catch_up != "skip",
+                self._change: each.is_endless,  # one that is over cannot be changed, and it may be over by now
                 self._trigger: each.overlap == "allow" and self.now not in each.occurrences,
                 self._delete: True,
                 self._backfill: each.overlap == "allow" and each.catch_up == "skip",

@@ -86,7 +86,7 @@ def make(random: Random, name: str, kind: str, now: int, span: Span) -> tuple[Ne
         max_occurrences=given.get("max_occurrences"),
         jitter=int(given["jitter"].total_seconds()) if "jitter" in given else None,
         created_at=now,
-        can_be_retimed=not given.keys() & {"at", "after", "ends_at", "starts_at"},
+        is_endless=not given.keys() & {"at", "after", "ends_at", "starts_at", "max_occurrences"},
     )
     return NewSchedule(name=name, job=job, **given), foretold
 
