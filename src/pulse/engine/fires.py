@@ -53,11 +53,14 @@ class Fires:
         self._database = database
         self._wakeups = wakeups
         self._tick = database.settings.tick
+        self._has_more = False  # more was due than one transaction takes
 
     async def step(self) -> timedelta:
         """Fire what is due; answers with how long until the next is."""
-        if await self.fire_due():
-            return AT_ONCE  # there may be more
+        self._has_more = False
+        await self.fire_due()
+        if self._has_more:
+            return AT_ONCE
         peek = await self._database.run(store.peek_schedules, reserved=True)
         wait = LONGEST_SLEEP
         if peek.is_buffering:
@@ -105,12 +108,14 @@ class Fires:
             due = await read(conn)
             if not due:
                 return 0, []
+            self._has_more |= len(due) >= BATCH
             plans, made, noted = await _write_down(await _with_busy(conn, due), choose)
             try:
                 fired = await store.fire_schedules(conn, plans=plans, made=made, noted=noted, cause="timetable")
             except store.RefusedByDatabase as error:
                 raise Refused([plan.id for plan in plans], str(error)) from error
             assert fired.moved == len(plans), "a schedule that is locked was changed"
+            self._has_more |= len(plans) < len(due)
             return len(plans), fired.ready
 
         fired, ready = await self._database.run_together(work)
