@@ -73,12 +73,20 @@ async def test_what_one_transaction_makes_is_bounded(
     assert len(await made(engine)) == 360
 
 
-async def test_the_duty_looks_again_at_once_as_long_as_something_was_due(engine: Engine, clock: FrozenClock) -> None:
-    await create(engine, every=MINUTE)
+@pytest.mark.parametrize("limit", ["MOST_JOBS", "BATCH"])
+async def test_the_duty_looks_again_at_once_if_more_was_due_than_it_takes(
+    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(fires_module, limit, 1)
+    for name in "ab":
+        await create(engine, name=name, every=MINUTE)
     await clock.advance(MINUTE)
 
-    assert await engine.duties.fires.step() == timedelta()
-    assert await engine.duties.fires.step() == MINUTE
+    waits = [await engine.duties.fires.step() for _ in range(3)]
+
+    assert waits[0] == timedelta()
+    assert waits[-1] == MINUTE
+    assert len(await made(engine)) == 2
 
 
 # --- buffers
@@ -291,6 +299,15 @@ async def test_a_sync_that_is_tried_again_reads_again(
     assert (after.next_run_at, after.job.priority, after.fired) == (at(12, 2), 3, 1)
 
 
+async def test_a_dry_run_is_not_a_deploy(engine: Engine) -> None:
+    declared = [Declared(schedule=a_schedule())]
+    await engine.schedules.sync("shop", declared, deploy=7, dry_run=True)
+
+    report = await engine.schedules.sync("shop", declared, deploy=6)
+
+    assert report.created == ["each minute"]
+
+
 # --- refusals
 
 
@@ -314,10 +331,11 @@ async def refusing(settings: Settings) -> Any:
     await conn.close()
 
 
+@pytest.mark.parametrize("errcode", ["P0001", "23514", "22003", "PU001"])
 async def test_what_the_database_refuses_is_parked_alone(
-    engine: Engine, clock: FrozenClock, refusing: Callable[[str], Awaitable[None]]
+    engine: Engine, clock: FrozenClock, refusing: Callable[..., Awaitable[None]], errcode: str
 ) -> None:
-    await refusing("bad")
+    await refusing("bad", f"raise exception 'not this one' using errcode = '{errcode}', detail = 'hunter2'")
     for number in range(9):
         await create(engine, name=f"s{number}", job=a_new_job(task="bad" if number in (2, 7) else "mail"))
     await clock.advance(MINUTE)
@@ -327,7 +345,9 @@ async def test_what_the_database_refuses_is_parked_alone(
     statuses = [(await engine.schedules.get(f"s{number}")).status for number in range(9)]
     assert [number for number in range(9) if statuses[number] is ScheduleStatus.BROKEN] == [2, 7]
     assert len(await made(engine)) == 7
-    assert "not this one" in str((await engine.schedules.get("s2")).error)
+    error = str((await engine.schedules.get("s2")).error)
+    assert "not this one" in error
+    assert "hunter2" not in error, "the detail may be the row with its payload"
 
 
 @pytest.mark.parametrize("errcode", ["insufficient_privilege", "disk_full", "53200", "55P03", "undefined_table"])

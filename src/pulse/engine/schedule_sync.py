@@ -46,7 +46,7 @@ class Sync:
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
         self.written = []  # what an earlier try made of what it read may no longer be so
-        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app, deploy=deploy))
+        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
         found = await store.lock_schedules(conn, names, app=self._app)
@@ -136,7 +136,7 @@ def _check_names(declared: Sequence[Declared]) -> None:
 
 def _check_order(app: str, deploy: int | None, known: Deploy) -> None:
     """An older deploy that starts late must not undo what a newer one has declared."""
-    if known.is_new or known.deploy is None:
+    if known.deploy is None:
         return
     if deploy is None:
         raise StaleDeploy(app, f"deploy {known.deploy} gave its number, so every one has to: --deploy NUMBER")

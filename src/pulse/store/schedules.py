@@ -36,7 +36,12 @@ OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "re
 PLAN = ("ids", "cursors", "nexts", "statuses", "errors", "buffered", "counts", "lasts")
 MADE = ("fired_by", "occurrences", "job_ids", "run_ats")
 NOTED = ("noted_by", "noted", "outcomes", "reasons", "missed", "newest")
-REFUSALS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError)
+REFUSALS = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.PLPGSQLError,
+    asyncpg.UnknownPostgresError,  # a code that Postgres does not know: only a trigger of someone's can have it
+)
 _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
 
@@ -93,7 +98,6 @@ class Deploy(NamedTuple):
 
     deploy: int | None
     synced_at: datetime
-    is_new: bool
 
 
 async def due_schedules(conn: Connection, *, limit: int) -> list[DueSchedule]:
@@ -122,7 +126,8 @@ async def fire_schedules(
     try:
         [row] = await conn.rows("fire_schedules", **parameters)
     except REFUSALS as error:
-        raise RefusedByDatabase(f"{type(error).__name__}: {error}") from error
+        # Not its detail: that is the whole row, with the payload, and this is kept and logged.
+        raise RefusedByDatabase(f"{type(error).__name__}: {error.message}") from error
     ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
     return Fired(row["moved"], row["fired"], ready)
 
@@ -192,8 +197,8 @@ async def prune_fires(conn: Connection, *, keep: timedelta, limit: int) -> int:
     return int((await conn.rows("prune_fires", keep=keep, limit=limit))[0][0])
 
 
-async def note_deploy(conn: Connection, *, app: str, deploy: int | None) -> Deploy:
-    return Deploy(*(await conn.rows("note_deploy", app=app, deploy=deploy))[0])
+async def note_deploy(conn: Connection, *, app: str) -> Deploy:
+    return Deploy(*(await conn.rows("note_deploy", app=app))[0])
 
 
 async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:

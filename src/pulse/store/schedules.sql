@@ -215,12 +215,13 @@ pruned as (
 )
 select count(*)::int from pruned;
 
--- name: note_deploy(app, deploy)
--- Lock the app's line, made if there is none: two deploys declare their schedules one after the other.
+-- name: note_deploy(app)
+-- Lock the app's line, made if there is none: two deploys declare their schedules one after the other. It has no number
+-- before one is confirmed, for this may be a dry run.
 insert into pulse.deploys as known (app, deploy, synced_at)
-values (:app, :deploy, pulse.now())
+values (:app, null, pulse.now())
 on conflict (app) do update set synced_at = known.synced_at
-returning known.deploy, known.synced_at, xmax = 0 as is_new;
+returning known.deploy, known.synced_at;
 
 -- name: confirm_deploy(app, deploy)
 update pulse.deploys set deploy = :deploy, synced_at = pulse.now() where app = :app;
