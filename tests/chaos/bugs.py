@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
 from pulse.engine.duties import Duties
 from pulse.engine.seats import Seat
@@ -23,7 +24,7 @@ from pulse.sdk.process_handle import Process
 from pulse.sdk.process_pool import ProcessPool
 from pulse.sdk.runs import Run
 from pulse.sdk.worker import Worker
-from pulse.store import pool
+from pulse.store import pool, schedules
 from pulse.store.pool import Connection
 from pulse.store.statements import load_statements
 from pulse.wire.v1 import pulse_pb2 as pb
@@ -226,6 +227,45 @@ def deaf_stream() -> None:
 def cut_streams() -> None:
     """Told to stop, a server does not send its workers elsewhere."""
     _replace(Seat, "dismiss", lambda *_, **__: None)
+
+
+# --- schedules
+
+
+@bug
+def cursor_first() -> None:
+    """The cursor is moved in one transaction, and the jobs are made in the next."""
+
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+        moved = await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
+        await conn.execute("commit; begin")
+        await asyncio.sleep(0.05)
+        fired = await fire_schedules(conn, plans=[], made=made, noted=noted, cause=cause)
+        return fired._replace(moved=moved.moved)
+
+    fire_schedules = schedules.fire_schedules
+    _replace(schedules, "fire_schedules", fire)
+
+
+@bug
+def jobs_first() -> None:
+    """The other way round, with ids that are not the occurrence's, and a log that nobody asks."""
+
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+        own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in made]
+        await fire_schedules(conn, plans=[], made=own, noted=noted, cause=cause)
+        await conn.execute("commit; begin")
+        await asyncio.sleep(0.05)
+        return await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
+
+    fire_schedules = schedules.fire_schedules
+    _replace(schedules, "fire_schedules", fire)
+    _edit("fire_schedules", "where not exists (", "where true or not exists (")
+
+
+@bug
+def deaf_to_pauses() -> None:
+    _edit("due_schedules", "and paused_at is null", "")
 
 
 # --- the database

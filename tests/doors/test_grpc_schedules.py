@@ -640,7 +640,7 @@ BAD: dict[str, tuple[tuple[str, Any], Status, str]] = {
         Status.INVALID_ARGUMENT,
         "invalid_schedule",
     ),
-    "taken": (create(name="tick"), Status.FAILED_PRECONDITION, "schedule_exists"),
+    "taken": (create(name="tick"), Status.ALREADY_EXISTS, "schedule_exists"),
     "owned": (create(name="declared"), Status.FAILED_PRECONDITION, "schedule_owned"),
     "get nothing": (("GetSchedule", pb.GetScheduleRequest()), Status.INVALID_ARGUMENT, "invalid_name"),
     "get nobody": (("GetSchedule", pb.GetScheduleRequest(name="x")), Status.NOT_FOUND, "schedule_not_found"),

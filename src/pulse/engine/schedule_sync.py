@@ -45,7 +45,8 @@ class Sync:
         _check_names(declared)
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
-        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app, deploy=deploy))
+        self.written = []  # what an earlier try made of what it read may no longer be so
+        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
         found = await store.lock_schedules(conn, names, app=self._app)

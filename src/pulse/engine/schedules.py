@@ -42,7 +42,7 @@ from pulse.model.schedules import (
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
 from pulse.store.jobs import get_jobs, read_clock
-from pulse.store.schedules import Made
+from pulse.store.schedules import Made, Noted
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
@@ -124,9 +124,11 @@ class Schedules:
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Creating the same again changes nothing."""
 
+        schedule_id = self.mint_id()
+
         async def work(conn: Connection) -> tuple[Schedule, bool]:
             now = await read_clock(conn)
-            schedule = make_schedule(new, self.mint_id(), now)
+            schedule = make_schedule(new, schedule_id, now)
             if await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
                 return schedule, True
             found = _only(await store.find_schedules(conn, [new.name]), new.name)
@@ -134,7 +136,7 @@ class Schedules:
                 raise ScheduleOwned(new.name, found.app, "choose another name")
             if differs := differences(found, new, now):
                 raise ScheduleExists(new.name, " and ".join(differs))
-            return found, False
+            return found, found.id == schedule_id  # ours, if the answer to a first try was lost
 
         schedule, is_new = await self._database.run_together(work)
         return self._told_of(schedule), is_new
@@ -170,6 +172,7 @@ class Schedules:
             if following is not None:
                 now = await read_clock(conn)
                 with _readable():
+                    await _note_pause(conn, schedule, following, now)
                     following = schedule.timed.next_after(now)
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
@@ -251,7 +254,10 @@ class Schedules:
     ) -> tuple[list[UUID], list[Woken]]:
         bucket = self.bucket_of(schedule)
         made = [Made(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences]
-        fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+        try:
+            fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+        except store.RefusedByDatabase as error:
+            raise InvalidSchedule(f"the database refuses a job of {schedule.name!r}: {error}") from error
         return [item.job_id for item in made], fired.ready
 
     async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[Woken]]]]) -> T:
@@ -322,6 +328,14 @@ def _triggered(schedule: Schedule, job: Job) -> Fire:
 
 def _fire_by_hand(at: datetime, job_id: UUID) -> Fire:
     return Fire(occurrence=at, outcome=FireOutcome.FIRED, cause="trigger", logged_at=at, newest=at, job_id=job_id)
+
+
+async def _note_pause(conn: Connection, schedule: Schedule, cursor: datetime, now: datetime) -> None:
+    """One line for all that fell due meanwhile."""
+    if cursor <= now:
+        missed = schedule.timed.upto(cursor, now)
+        line = Noted(schedule.id, cursor, FireOutcome.SKIPPED, "paused", missed.total, missed.newest[-1])
+        await store.fire_schedules(conn, plans=[], made=[], noted=[line], cause="timetable")
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:

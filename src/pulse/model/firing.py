@@ -28,7 +28,6 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     bucket: int
     next_run_at: datetime | None
     buffered_for: datetime | None
-    is_busy: bool  # it has unfinished jobs; asked only where overlap matters
     fired: int
     max_occurrences: int | None
     jitter: timedelta | None
@@ -43,6 +42,7 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     starts_at: datetime | None
     ends_at: datetime | None
     now: datetime
+    is_busy: bool = False  # it has unfinished jobs; asked afterwards, and only where overlap matters
 
     @property
     def timetable(self) -> Timetable:
@@ -83,26 +83,27 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
         fires, notes, following = _on_time(due, due.timetable, now)
     except InvalidCron as error:  # it was read when it was written: its zone has gone since
         return broken(due, str(error))
-    if due.overlap == Overlap.ALLOW and due.max_occurrences is None:  # which is nearly all of them
+    if due.overlap == Overlap.ALLOW and due.max_occurrences is None and due.buffered_for is None:  # nearly all of them
         status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
-        return Firing(fires, notes, following, status, due.buffered_for)
+        return Firing(fires, notes, following, status)
     fires, buffered, in_the_way = _without_overlap(due, fires)
     notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
-    if buffered is not None and buffered != due.buffered_for:
-        notes.append(Note(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)
         fires = fires[:left]
         if due.fired + len(fires) >= due.max_occurrences:
             following = buffered = None
+    if buffered is not None and buffered != due.buffered_for:
+        notes.append(Note(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
     status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
     return Firing(fires, notes, following, status, buffered)
 
 
 def broken(due: DueSchedule, error: str) -> Firing:
-    """Parked: its occurrence is accounted for, and it is in nobody's way until someone mends it."""
-    notes = [Note(due.next_run_at, FireOutcome.SKIPPED, "broken")] if due.next_run_at else []
-    return Firing([], notes, None, ScheduleStatus.BROKEN, due.buffered_for, error)
+    """Parked: its occurrences are accounted for, and it is in nobody's way until someone mends it."""
+    given_up = [each for each in (due.buffered_for, due.next_run_at) if each is not None]
+    notes = [Note(each, FireOutcome.SKIPPED, "broken") for each in given_up]
+    return Firing([], notes, None, ScheduleStatus.BROKEN, error=error)
 
 
 def _on_time(
@@ -158,10 +159,10 @@ def _one_before(timetable: Timetable, cursor: datetime, occurrence: datetime) ->
 
 def _without_overlap(due: DueSchedule, fires: list[datetime]) -> tuple[list[datetime], datetime | None, list[datetime]]:
     """What fires now, what waits in the buffer, and what is skipped."""
-    if due.overlap == Overlap.ALLOW:
-        return fires, due.buffered_for, []
     waiting = [due.buffered_for] if due.buffered_for else []
     queue = waiting + fires
+    if due.overlap == Overlap.ALLOW:
+        return queue, None, []
     now = [] if due.is_busy else queue[:1]
     queue = queue[len(now) :]
     if due.overlap == Overlap.SKIP:

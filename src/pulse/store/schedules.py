@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 
 TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
 OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "result_ttl")
-REFUSALS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError)
+REFUSALS = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.PLPGSQLError,
+    asyncpg.UnknownPostgresError,  # a code that Postgres does not know: only a trigger of someone's can have it
+)
 _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
 
@@ -104,6 +109,10 @@ async def unbuffered_schedules(conn: Connection, *, limit: int) -> list[DueSched
     return list(starmap(DueSchedule, await conn.rows("unbuffered_schedules", limit=limit)))
 
 
+async def busy_schedules(conn: Connection, *, ids: Sequence[UUID]) -> set[UUID]:
+    return {row["id"] for row in await conn.rows("busy_schedules", ids=ids)}
+
+
 async def fire_schedules(
     conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
 ) -> Fired:
@@ -132,7 +141,8 @@ async def fire_schedules(
     try:
         [row] = await conn.rows("fire_schedules", **parameters)
     except REFUSALS as error:
-        raise RefusedByDatabase(f"{type(error).__name__}: {error}") from error
+        # Not its detail: that is the whole row, with the payload, and this is kept and logged.
+        raise RefusedByDatabase(f"{type(error).__name__}: {error.message}") from error
     ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
     return Fired(row["moved"], row["fired"], ready)
 
@@ -202,8 +212,8 @@ async def prune_fires(conn: Connection, *, keep: timedelta, limit: int) -> int:
     return int((await conn.rows("prune_fires", keep=keep, limit=limit))[0][0])
 
 
-async def note_deploy(conn: Connection, *, app: str, deploy: int | None) -> Deploy:
-    return Deploy(*(await conn.rows("note_deploy", app=app, deploy=deploy))[0])
+async def note_deploy(conn: Connection, *, app: str) -> Deploy:
+    return Deploy(*(await conn.rows("note_deploy", app=app))[0])
 
 
 async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:

@@ -5,12 +5,8 @@
 -- Lock the schedules whose time has come, longest due first. A row that was paused, edited or removed meanwhile is
 -- looked at again once it is locked, so whoever committed first has the say.
 select
-    id, bucket, next_run_at, buffered_for,
-    overlap <> 'allow' and exists (
-        select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
-    ) as is_busy,
-    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
-    pulse.now() as now
+    id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where next_run_at <= pulse.now() and paused_at is null
 order by next_run_at
@@ -23,12 +19,8 @@ select due.*
 from unnest(:ids::uuid[]) as wanted (id)
 cross join lateral (
     select
-        id, bucket, next_run_at, buffered_for,
-        overlap <> 'allow' and exists (
-            select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null
-        ) as is_busy,
-        fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at,
-        ends_at, pulse.now() as now
+        id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+        every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
     from pulse.schedules
     where schedules.id = wanted.id and paused_at is null and (next_run_at <= pulse.now() or buffered_for is not null)
     for no key update skip locked
@@ -37,9 +29,8 @@ cross join lateral (
 -- name: unbuffered_schedules(limit)
 -- Lock the schedules whose buffered occurrence has nothing left to wait for.
 select
-    id, bucket, next_run_at, buffered_for, false as is_busy,
-    fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron, every, anchor, at, zone, starts_at, ends_at,
-    pulse.now() as now
+    id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
+    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where buffered_for is not null and paused_at is null
     and not exists (select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null)
@@ -47,9 +38,15 @@ order by buffered_for
 limit :limit
 for no key update skip locked;
 
+-- name: busy_schedules(ids)
+-- Those that have unfinished jobs.
+select id from unnest(:ids::uuid[]) as wanted (id)
+where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
+
 -- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
 -- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
+-- Everything here goes through an index: plans are pinned, so joining two of the lists would compare each with each.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
 ),
@@ -219,10 +216,11 @@ pruned as (
 )
 select count(*)::int from pruned;
 
--- name: note_deploy(app, deploy)
--- Lock the app's line, made if there is none: two deploys declare their schedules one after the other.
+-- name: note_deploy(app)
+-- Lock the app's line, made if there is none: two deploys declare their schedules one after the other. It has no number
+-- before one is confirmed, for this may be a dry run.
 insert into pulse.deploys as known (app, deploy, synced_at)
-values (:app, :deploy, pulse.now())
+values (:app, null, pulse.now())
 on conflict (app) do update set synced_at = known.synced_at
 returning known.deploy, known.synced_at;
 
