@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from uuid import UUID
 
+    from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
@@ -56,6 +57,10 @@ class DirectLink:
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         self._engine.duties.on_dead_letter(listener)
+
+    @property
+    def schedules(self) -> Schedules:
+        return self._engine.schedules
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         return await self._jobs.submit(jobs)

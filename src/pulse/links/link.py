@@ -3,14 +3,56 @@ remote.py over gRPC to a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
+    from pulse.model.schedules import (
+        Backfill,
+        Declared,
+        Fire,
+        FirePage,
+        NewSchedule,
+        Schedule,
+        ScheduleFilter,
+        SchedulePage,
+        SyncReport,
+    )
+    from pulse.timing.cron import Occurrence
+
+
+class Scheduling(Protocol):
+    """What code that has schedules needs: the use cases of engine/schedules.py."""
+
+    async def get(self, name: str | UUID) -> Schedule: ...
+    async def find(
+        self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> SchedulePage: ...
+    async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage: ...
+    async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]: ...
+    async def create(self, new: NewSchedule) -> tuple[Schedule, bool]: ...
+    async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule: ...
+    async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule: ...
+    async def resume(self, name: str | UUID) -> Schedule: ...
+    async def delete(self, name: str | UUID) -> Schedule: ...
+    async def trigger(self, name: str | UUID) -> Fire: ...
+    async def backfill(
+        self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
+    ) -> Backfill: ...
+    async def sync(
+        self,
+        app: str,
+        declared: Sequence[Declared],
+        *,
+        deploy: int | None = None,
+        prune: bool = False,
+        dry_run: bool = False,
+    ) -> SyncReport: ...
 
 
 class Producing(Protocol):
@@ -22,6 +64,8 @@ class Producing(Protocol):
         """The job once it is finished, or as it stands after about that long."""
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
+    @property
+    def schedules(self) -> Scheduling: ...
 
 
 class Beating(Protocol):
