@@ -12,8 +12,6 @@ import pytest
 
 from pulse import Context, Overlap, Pulse
 from pulse.errors import InvalidApp, InvalidName, InvalidOption, InvalidSchedule, InvalidTask, PulseError
-from pulse.sdk.locate import name_of
-from tests.sdk.apps import split_app, split_tasks
 
 
 def test_a_task_may_bring_its_schedule() -> None:
@@ -129,14 +127,22 @@ def test_an_alias_is_a_name() -> None:
 # --- whose they are
 
 
-def test_an_app_has_one_name_whoever_imports_it() -> None:
-    assert vars(split_tasks)["app"] is split_app.app
-    assert name_of(split_app.app) == "tests.sdk.apps.split_app:app"
-
-
 def test_an_app_of_nobody_needs_to_be_given_a_name() -> None:
     with pytest.raises(InvalidApp, match=r'sync\("shop"\)'):
         Pulse().schedules.sync()
+
+
+def test_an_app_has_one_name_whoever_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "core.py").write_text("from pulse import Pulse\napp = Pulse()\n")
+    (tmp_path / "a_tasks.py").write_text("from core import app\n")
+    say = "from pulse.sdk.locate import load_app, name_of; print(name_of(load_app('{}')))"
+
+    said = [
+        subprocess.run([sys.executable, "-c", say.format(path)], cwd=tmp_path, capture_output=True, text=True).stdout
+        for path in ("core:app", "core.py", "a_tasks:app", "a_tasks.py")
+    ]
+
+    assert said == ["core:app\n"] * 4
 
 
 def test_a_script_and_its_importer_mean_the_same_app(tmp_path: Path) -> None:

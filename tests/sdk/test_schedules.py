@@ -252,7 +252,7 @@ def test_a_preview_shows_what_comes(app: Pulse, report: Any) -> None:
 def test_what_is_not_there_is_not_found(app: Pulse) -> None:
     ways: list[Any] = [
         app.schedules.get,
-        app.schedules.edit,
+        lambda name: app.schedules.edit(name, tz="UTC"),
         app.schedules.pause,
         app.schedules.resume,
         app.schedules.delete,
