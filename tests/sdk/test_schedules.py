@@ -488,6 +488,28 @@ def test_a_sync_makes_them_what_the_code_says(app: Pulse, report: Any, settings:
     assert app.schedules.get("oslo").status is ScheduleStatus.DISABLED
 
 
+def test_a_sync_touches_nobody_elses_and_no_pause(app: Pulse, report: Any, settings: Settings) -> None:
+    app.schedules.create("made at run time", report, args=ARGS, every="1h")
+    app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
+    app.schedules.sync("shop")
+    app.schedules.pause("rome", reason="month end")
+
+    with closing(Pulse(settings=settings)) as other:
+        other.schedules.declare("theirs", "crm.import", every=60)
+        other.schedules.sync("crm", prune=True)
+        other.schedules.sync("crm", prune=True)
+    before = app.schedules.list().schedules
+    report_of_ours = app.schedules.sync("shop", prune=True)
+
+    assert report_of_ours.unchanged == ["rome"]
+    assert app.schedules.list().schedules == before
+    assert [schedule.name for schedule in before] == ["made at run time", "rome", "theirs"]
+    assert app.schedules.get("rome").pause_reason == "month end"
+    with closing(Pulse(settings=settings)) as third, pytest.raises(ScheduleOwned, match="needs another name"):
+        third.schedules.declare("made at run time", "crm.import", every=60)
+        third.schedules.sync("third")
+
+
 def test_an_older_deploy_does_not_undo_a_newer_one(app: Pulse, report: Any) -> None:
     app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
 
