@@ -62,8 +62,7 @@ class Drain:
 
     async def _find_work(self) -> tuple[Pulse, list[str]] | None:
         """An app that knows a task with jobs ready, and the topics they are in."""
-        while await self._engine.duties.fires.fire_buffered():
-            pass
+        await self._engine.duties.fires.fire_buffered()
         await self._let_fall_due()
         schema = self._database.settings.schema
         waiting = await self._database.run(lambda conn: scratch.list_waiting(conn, schema=schema))
