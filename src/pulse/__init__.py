@@ -14,6 +14,7 @@ from pulse.version import __version__ as __version__
 if TYPE_CHECKING:
     from pulse import errors
     from pulse.model.jobs import Job, JobStatus
+    from pulse.model.schedules import CatchUp, Fire, Overlap, Schedule, ScheduleStatus
     from pulse.sdk.app import Pulse
     from pulse.sdk.context import Context, Discard, RetryIn, Snooze
     from pulse.sdk.handle import JobHandle
@@ -22,14 +23,19 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 __all__ = [
+    "CatchUp",
     "Context",
     "Discard",
+    "Fire",
     "Job",
     "JobHandle",
     "JobStatus",
+    "Overlap",
     "Pulse",
     "Retry",
     "RetryIn",
+    "Schedule",
+    "ScheduleStatus",
     "Settings",
     "Snooze",
     "Task",
@@ -37,14 +43,19 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CatchUp": "pulse.model.schedules",
     "Context": "pulse.sdk.context",
     "Discard": "pulse.sdk.context",
+    "Fire": "pulse.model.schedules",
     "Job": "pulse.model.jobs",
     "JobHandle": "pulse.sdk.handle",
     "JobStatus": "pulse.model.jobs",
+    "Overlap": "pulse.model.schedules",
     "Pulse": "pulse.sdk.app",
     "Retry": "pulse.sdk.options",
     "RetryIn": "pulse.sdk.context",
+    "Schedule": "pulse.model.schedules",
+    "ScheduleStatus": "pulse.model.schedules",
     "Settings": "pulse.settings",
     "Snooze": "pulse.sdk.context",
     "Task": "pulse.sdk.task",

@@ -229,6 +229,94 @@ async def test_a_worker_ends_with_the_process_that_watches_for_it(shop: Shop) ->
     await until(lambda: asyncio.to_thread(is_gone, child))
 
 
+# Schedules
+
+TIMED = (
+    TASKS
+    + """
+@app.task(every="1h")
+def hourly() -> None:
+    log.info("on the hour")
+
+@app.task(cron="0 9 * * 1-5", tz="Europe/Berlin")
+async def mornings() -> None: ...
+"""
+)
+
+
+def names_of_schedules(settings: Settings) -> list[str]:
+    page = use(settings, lambda engine: engine.schedules.find())
+    return [f"{schedule.name} {schedule.status}" for schedule in page.schedules]
+
+
+def synced(shop: Shop) -> str:
+    return python_in(
+        shop.folder,
+        "import tasks; print(*tasks.app.schedules.sync().created)",
+        PULSE_DATABASE_URL=str(shop.settings.database_url),
+    )
+
+
+def test_a_worker_warns_of_schedules_that_nobody_has_synced(shop: Shop) -> None:
+    shop.file.write_text(TIMED)
+
+    with shop.worker(app="tasks.py") as worker:
+        worker.expect(
+            r"WARNING .*2 schedules declared in code are not in the database yet: run `pulse schedules sync tasks\.py`"
+        )
+        shop.enqueue("hello")
+        worker.expect("greeting")
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.exit_code() == 0
+    assert names_of_schedules(shop.settings) == []
+
+    assert synced(shop) == "tasks.hourly tasks.mornings\n"
+    with shop.worker() as worker:
+        shop.enqueue("hello")
+        worker.expect("greeting")
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.exit_code() == 0
+    assert "schedule" not in worker.text
+
+    shop.file.write_text(TIMED.replace('every="1h"', 'every="2h"'))
+    with shop.worker() as worker:
+        worker.expect("1 schedule declared in code is not in the database as declared: run")
+
+
+def test_a_worker_starts_whatever_its_schedules_are(shop: Shop) -> None:
+    """They belong to another app, so they cannot even be compared."""
+    shop.file.write_text(TIMED)
+    assert synced(shop)
+    (shop.folder / "other.py").write_text(TIMED.replace('every="1h"', 'every="1h", name="tasks.hourly"'))
+    shop.enqueue("hourly")
+
+    with shop.worker(app="other:app") as worker:
+        worker.expect("INFO .*were not compared with the database: ScheduleOwned: schedule 'tasks.hourly' is declared")
+        worker.expect("on the hour")
+
+
+@needs_binaries
+def test_dev_syncs_the_schedules_of_the_code(empty: Path, settings: Settings) -> None:
+    file = empty / "tasks.py"
+    # With a database of its own, straight to it: through the server of dev when servers speak of schedules.
+    code = TIMED.replace("Pulse()", f"Pulse({str(settings.database_url)!r})")
+    file.write_text(code)
+
+    with started(empty, "dev") as dev:
+        dev.expect("  schedules 2 created$")
+        assert names_of_schedules(settings) == ["tasks.hourly ACTIVE", "tasks.mornings ACTIVE"]
+
+        file.write_text(code.replace('every="1h"', 'every="2h"'))
+        dev.expect("  schedules 1 changed, 1 unchanged$")
+
+        file.write_text(TASKS.replace("Pulse()", f"Pulse({str(settings.database_url)!r})"))
+        dev.expect("  schedules 2 disabled$")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.exit_code() == 0
+
+    assert names_of_schedules(settings) == ["tasks.hourly DISABLED", "tasks.mornings DISABLED"]
+
+
 # All in one
 
 

@@ -53,8 +53,32 @@ def declaring(app: Pulse) -> None:
     app.task(unique="k")(work)  # error
     app.task(run_at=soon)(work)  # error
     app.task(conn=object())(work)  # error
+    app.task(cron=5)(work)  # error
+    app.task(every=soon)(work)  # error
+    app.task(cron="@daily", tz=1)(work)  # error
+    app.task(crom="@daily")(work)  # error
+    app.task(every="5m", catch_up="skip")(work)  # error
     app.task("mail")  # error
     app.task(topic="mail")("work")  # error
+
+
+def scheduling(app: Pulse) -> None:
+    app.schedules.create("x")  # error
+    app.schedules.create("x", double, cron=5)  # error
+    app.schedules.create("x", double, crom="@daily")  # error
+    app.schedules.create("x", double, every=soon)  # error
+    app.schedules.create("x", double, at="tomorrow")  # error
+    app.schedules.create("x", double, args=[1], every=5)  # error
+    app.schedules.create("x", work, every=5)  # error
+    app.schedules.create("x", double, every=5, catch_up="all")  # error
+    app.schedules.create("x", double, every=5, overlap="never")  # error
+    app.schedules.create("x", double, every=5, tz=None)  # error
+    app.schedules.declare("x", double, every=5, aliases=[1])  # error
+    app.schedules.edit("x", replay_limit=None)  # error
+    app.schedules.edit("x", name="y")  # error
+    app.schedules.list(tags="x")  # error
+    app.schedules.backfill("x")  # error
+    app.schedules.sync("shop", deploy="5")  # error
 
 
 def retrying() -> None:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from pulse.sdk.worker import Worker
 
 log = logging.getLogger("pulse.worker")
-
-OPTIONAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def introduce(plan: Plan, app: Pulse, worker: Worker, *, health_port: int | None) -> None:
@@ -95,9 +92,7 @@ def enqueue_line(app: Pulse) -> str | None:
     if task is None:
         return None
     name, module = task.__name__, task.function.__module__
-    parameters = list(signature(task.function).parameters.values())[task.takes_context :]
-    wanted = [each.name for each in parameters if each.default is Parameter.empty and each.kind not in OPTIONAL]
-    arguments = ", ".join(f"{name}=…" for name in wanted)
+    arguments = ", ".join(f"{name}=…" for name in task.arguments.required)
     return f'{interpreter()} -c "from {module} import {name}; {name}.enqueue({arguments})"'
 
 

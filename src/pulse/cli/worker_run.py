@@ -20,6 +20,7 @@ from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import introduce
+from pulse.cli.worker_schedules import see_to_schedules
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidApp, PulseError
 from pulse.sdk.health import Health, serve_health
@@ -159,6 +160,7 @@ class WorkerProcess:
     @asynccontextmanager
     async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:
         async with open_link(settings) as self._link:
+            await see_to_schedules(self._plan, self._app, self._link)
             yield self._link
 
     async def _ask_database(self) -> None:

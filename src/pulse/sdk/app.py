@@ -17,6 +17,7 @@ from pulse.sdk.arguments import Result
 from pulse.sdk.context import Context
 from pulse.sdk.handle import JobHandle
 from pulse.sdk.options import Length, Options, Retry
+from pulse.sdk.schedules import Schedules
 from pulse.sdk.task import Call, Executor, Task
 from pulse.settings import Settings
 
@@ -84,6 +85,8 @@ class Pulse:
         self.shutdown_hooks: list[Hook] = []
         self.middlewares: list[Middleware] = []
         self.dead_letter_hooks: list[DeadLetterHook] = []
+        self.schedules = Schedules(self)
+        self.made_in: str = sys._getframe(1).f_globals.get("__name__", "")  # a part of its name, see locate.py
         self._apps.add(self)
 
     @cached_property
@@ -123,13 +126,23 @@ class Pulse:
         deadline: Length | None = None,
         result_ttl: Length | None = None,
         tags: Sequence[str] | None = None,
+        cron: str | None = None,
+        every: Length | None = None,
+        tz: str | None = None,
     ) -> TaskDecorator: ...
     def task(self, function: Callable[..., Any] | None = None, **given: Any) -> Any:
-        """Declare a task: `@app.task`, or `@app.task(topic="mail", retry=Retry(5), timeout="30s")`."""
+        """Declare a task: `@app.task`, or `@app.task(topic="mail", retry=Retry(5), timeout="30s")`.
+
+        With `cron="0 9 * * 1-5", tz="Europe/Berlin"` or `every="5m"` it also declares a schedule of the same name.
+        """
+        when = {name: given.pop(name, None) for name in ("cron", "every", "tz")}
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
             task = self._make_task(function, **given)
-            self._register(task)
+            self._check_names(task)
+            self.schedules.declare_for(task, **when)
+            self.tasks[task.name] = task
+            self._aliases |= dict.fromkeys(task.aliases, task)
             return task
 
         return declare if function is None else declare(function)
@@ -145,7 +158,7 @@ class Pulse:
         **options: Any,  # noqa: ANN401
     ) -> Task[..., Any, Any]:
         if unknown := options.keys() - OPTION_NAMES:
-            known = ", ".join(sorted({"name", "aliases", "executor", *OPTION_NAMES}))
+            known = ", ".join(sorted({"name", "aliases", "executor", "cron", "every", "tz", *OPTION_NAMES}))
             raise InvalidOption("option", min(unknown), f"a task takes {known}")
         return Task(
             self,
@@ -156,15 +169,13 @@ class Pulse:
             options=Options(retry=Retry(retry) if isinstance(retry, int) else retry, **options),
         )
 
-    def _register(self, task: Task[..., Any, Any]) -> None:
+    def _check_names(self, task: Task[..., Any, Any]) -> None:
         for name in (task.name, *task.aliases):
             if other := self.find_task(name):
                 raise InvalidTask(
                     f"the name {name!r} is taken by {_place(other)}, so {_place(task)} needs another: "
                     'give it one with @app.task(name="…")'
                 )
-        self.tasks[task.name] = task
-        self._aliases |= dict.fromkeys(task.aliases, task)
 
     def find_task(self, name: str) -> Task[..., Any, Any] | None:
         return self.tasks.get(name) or self._aliases.get(name)

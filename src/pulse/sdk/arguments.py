@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(\w*)([^`]*)`$")
+_SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -41,6 +42,7 @@ class Arguments:
         self._has_only_names = kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
         self._names = frozenset(parameter.name for parameter in parameters)
         self._is_empty = not parameters
+        self.required = [p.name for p in parameters if p.default is Parameter.empty and p.kind not in _SPREAD]
 
     # --- writing
 

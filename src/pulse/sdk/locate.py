@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from pulse.model.errors import InvalidApp
-from pulse.sdk.app import Pulse
+from pulse.sdk.app import Pulse, main_module_name
 from pulse.sdk.outcomes import describe
 
 FRAMES = 3  # of the user's own, shown when a module does not import
@@ -39,6 +39,17 @@ def path_of(app: Pulse) -> str:
     """Where this very object can be loaded from again by another process."""
     module, attribute = _home_of(app)
     return f"{_path_of_module(module)}:{attribute}"
+
+
+def name_of(app: Pulse) -> str:
+    """What its schedules belong to: one name, whichever module it is imported through, and in a script as well."""
+    homes = sorted(_homes_of(app), key=lambda home: (home[0] != app.made_in, home[0] == "__main__", home))
+    if not homes:
+        raise InvalidApp(
+            'this app is no module-level variable, so it has no name of its own: give one, as in sync("shop")'
+        )
+    module, attribute = homes[0]
+    return f"{main_module_name() if module == '__main__' else module}:{attribute}"
 
 
 def modules_of(app: Pulse) -> list[str]:
@@ -180,18 +191,22 @@ def _is_from(module: ModuleType, place: str) -> bool:
 
 def _home_of(app: Pulse) -> tuple[str, str]:
     """The module and the name in it. A script comes last: in another process it is a module like any other."""
-    homes = [
-        (module_name, name)
-        for module_name, module in list(sys.modules.items())
-        for name, value in list(getattr(module, "__dict__", {}).items())
-        if value is app
-    ]
+    homes = _homes_of(app)
     if not homes:
         raise InvalidApp(
             'executor="process" needs the app to be a module-level variable, because a process of its own imports it '
             "from there: write `app = Pulse()` outside of any function"
         )
     return min(homes, key=lambda home: home[0] == "__main__")
+
+
+def _homes_of(app: Pulse) -> list[tuple[str, str]]:
+    return [
+        (module_name, name)
+        for module_name, module in list(sys.modules.items())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is app
+    ]
 
 
 def _path_of_module(name: str) -> str:

@@ -67,7 +67,7 @@ class Task(Generic[P, R, C]):
         self.arguments = Arguments(name, function, takes_context=self.takes_context)
         self.result = Result(name, function)
         self.options = options
-        self._make = options.maker(name)
+        self.make = options.maker(name)  # from a payload that suits it
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function
@@ -119,7 +119,7 @@ class Task(Generic[P, R, C]):
         copy: Task[P, R, C] = object.__new__(Task)
         copy.__dict__.update(self.__dict__)
         copy.options = self.options.merged(over)
-        copy._make = replace(copy.options, conn=None).maker(self.name)
+        copy.make = replace(copy.options, conn=None).maker(self.name)
         return copy
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -137,7 +137,7 @@ class Task(Generic[P, R, C]):
         return Call(self, self._job(args, kwargs))
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        return self._make(self.arguments.pack(args, kwargs))
+        return self.make(self.arguments.pack(args, kwargs))
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

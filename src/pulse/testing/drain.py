@@ -53,6 +53,8 @@ class Drain:
     async def run(self) -> Summary:
         """Until none of the apps has a job that is ready."""
         await self._engine.duties.reap()
+        while await self._engine.duties.fires.fire_due():  # what falls due from here on is for the next drain
+            pass
         while found := await self._find_work():
             await self._work(*found)
         jobs = [job for job_id in self._touched if (job := await self._get(job_id))]
@@ -60,6 +62,7 @@ class Drain:
 
     async def _find_work(self) -> tuple[Pulse, list[str]] | None:
         """An app that knows a task with jobs ready, and the topics they are in."""
+        await self._engine.duties.fires.fire_buffered()
         await self._let_fall_due()
         schema = self._database.settings.schema
         waiting = await self._database.run(lambda conn: scratch.list_waiting(conn, schema=schema))

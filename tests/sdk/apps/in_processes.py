@@ -209,3 +209,8 @@ def write_pid(path: str, pid: int | None = None) -> None:
     part = Path(f"{path}.part")
     part.write_text(str(pid or os.getpid()))
     part.rename(path)
+
+
+@app.task(executor="process")
+def scheduled_for(ctx: Context) -> str | None:
+    return ctx.scheduled_for.isoformat() if ctx.scheduled_for else None

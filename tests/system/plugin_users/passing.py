@@ -187,6 +187,45 @@ def test_snoozed_jobs_come_back(pulse: PulseFixture) -> None:
     shop.stock.clear()
 
 
+def test_schedules_fire_when_time_moves(pulse: PulseFixture) -> None:
+    assert pulse.drain() == Summary(), "what is declared is not there before it is synced"
+    shop.app.schedules.sync()
+    assert pulse.drain() == Summary()
+
+    pulse.travel("25h")
+
+    assert pulse.drain() == Summary(runs=1, completed=1)
+    [job] = pulse.assert_enqueued(shop.report, city="Springfield")
+    assert job.result == '"Springfield at 09:00"'
+    assert pulse.drain() == Summary()
+
+
+def test_a_schedule_can_be_triggered(pulse: PulseFixture) -> None:
+    shop.app.schedules.create("capital", shop.report, args={"city": "Capital"}, every="1h")
+
+    handle = shop.app.schedules.trigger("capital")
+
+    assert pulse.drain() == Summary(runs=1, completed=1)
+    assert handle.result(0).startswith("Capital at ")
+
+
+def test_what_falls_due_in_a_drain_is_for_the_next(pulse: PulseFixture) -> None:
+    shop.app.schedules.create("often", shop.slow, every="1s")
+    pulse.travel("1s")
+
+    assert pulse.drain() == Summary(runs=1, completed=1)
+    assert pulse.drain() == Summary(runs=1, completed=1)
+
+
+def test_what_waits_for_the_job_before_it_runs_in_the_same_drain(pulse: PulseFixture) -> None:
+    shop.app.schedules.create("hourly", shop.report, every="1h", overlap="buffer_one")
+    shop.app.schedules.trigger("hourly")
+    pulse.travel("1h")
+
+    assert pulse.drain() == Summary(runs=2, completed=2)
+    assert [fire.outcome for fire in shop.app.schedules.fires("hourly").fires] == ["FIRED", "BUFFERED", "FIRED"]
+
+
 def test_a_canceled_handler_is_ended(pulse: PulseFixture) -> None:
     shop.think_better_of_it.enqueue()
 

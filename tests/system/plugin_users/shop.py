@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from pulse import Context, Discard, Pulse, Retry
 
@@ -97,3 +98,14 @@ def crunch(number: int) -> int:
 @warehouse.task(topic="post")
 def pick(item: str) -> str:
     return f"picked {item}"
+
+
+@app.task(cron="0 9 * * *", tz="Europe/Berlin")
+async def report(ctx: Context, city: str = "Springfield") -> str:
+    at = ctx.scheduled_for
+    return f"{city} at {at.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}" if at else city
+
+
+@app.task
+async def slow() -> None:
+    await asyncio.sleep(1.1)

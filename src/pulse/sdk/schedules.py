@@ -1,0 +1,316 @@
+"""What can a program do with schedules? Make and change them at any time, or declare them beside its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pulse.model.errors import InvalidArguments, InvalidSchedule, InvalidTask
+from pulse.model.jobs import NewJob
+from pulse.model.schedules import JOB_FIELDS, Declared, NewSchedule
+from pulse.model.text import check_name
+from pulse.sdk.arguments import Result, write_json
+from pulse.sdk.handle import JobHandle
+from pulse.sdk.schedule_options import ScheduleOptions, Wanted, read_filter, read_options
+from pulse.sdk.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from datetime import datetime
+    from typing import Unpack
+    from uuid import UUID
+
+    from pulse.links.link import Scheduling
+    from pulse.model.schedules import Backfill, FirePage, Schedule, SchedulePage, SyncReport
+    from pulse.sdk.app import Pulse
+    from pulse.sdk.options import Length
+    from pulse.timing.cron import Occurrence
+
+    AnyTask = Task[..., Any, Any]
+    DeclaredList = list[Declared]  # a method here is called list as well
+    OccurrenceList = list[Occurrence]
+
+T = TypeVar("T")
+
+
+class Schedules:
+    """`app.schedules`. Each method that asks the database has a twin for coroutines, with an `a` in front.
+
+    A schedule is named by its name or its id. When it occurs is said by one of `cron`, `every`, `at` and `after`; the
+    other options are in docs/reference/schedules.md.
+    """
+
+    def __init__(self, app: Pulse) -> None:
+        self._app = app
+        self._declared: dict[str, Declared] = {}
+        self._names: set[str] = set()  # with those that they had before
+
+    # --- making and changing
+
+    def create(
+        self,
+        name: str,
+        task: AnyTask | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Make a schedule. Saying the same again changes nothing; saying something else is refused."""
+        new = self._new(name, task, args, options)
+        return self._call(lambda link: link.create(new))[0]
+
+    async def acreate(
+        self,
+        name: str,
+        task: AnyTask | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        new = self._new(name, task, args, options)
+        return (await self._acall(lambda link: link.create(new)))[0]
+
+    def edit(
+        self,
+        name: str | UUID,
+        *,
+        task: AnyTask | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Change what is given, and nothing else. None takes back an end, a start, a limit or a jitter.
+
+        With a task, its options become those of the jobs to come: `edit("report", task=send.using(priority=5))`.
+        """
+        changes = read_options(options)
+        return self._call(lambda link: self._edit(link, name, task, args, changes))
+
+    async def aedit(
+        self,
+        name: str | UUID,
+        *,
+        task: AnyTask | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        changes = read_options(options)
+        return await self._acall(lambda link: self._edit(link, name, task, args, changes))
+
+    async def _edit(
+        self,
+        link: Scheduling,
+        name: str | UUID,
+        task: AnyTask | str | None,
+        args: Mapping[str, Any] | None,
+        changes: dict[str, Any],
+    ) -> Schedule:
+        if task is not None or args is not None:
+            job = (await link.get(name)).job
+            changes = self._job_changes(job, task, args) | changes
+        return await link.edit(name, changes)
+
+    def _job_changes(self, job: NewJob, task: AnyTask | str | None, args: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments are checked against the task that will get them, new or old, as far as it is known here."""
+        if task is None:
+            return {"payload": self._job(job.task, args).payload}
+        if args is not None:
+            new = self._job(task, args)
+        elif (known := self._find(task)) is not None:
+            known.arguments.unpack(job.payload)  # what stays has to suit the new task
+            new = self._template(known, job.payload)
+        else:
+            return {"task": task}
+        return {name: getattr(new, name) for name in JOB_FIELDS}
+
+    def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
+        """Fire nothing until it is resumed."""
+        return self._call(lambda link: link.pause(name, reason=reason))
+
+    async def apause(self, name: str | UUID, *, reason: str = "") -> Schedule:
+        return await self._acall(lambda link: link.pause(name, reason=reason))
+
+    def resume(self, name: str | UUID) -> Schedule:
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for: see `backfill`."""
+        return self._call(lambda link: link.resume(name))
+
+    async def aresume(self, name: str | UUID) -> Schedule:
+        return await self._acall(lambda link: link.resume(name))
+
+    def delete(self, name: str | UUID) -> None:
+        """Remove it. The jobs it has made stay."""
+        self._call(lambda link: link.delete(name))
+
+    async def adelete(self, name: str | UUID) -> None:
+        await self._acall(lambda link: link.delete(name))
+
+    # --- looking
+
+    def get(self, name: str | UUID) -> Schedule:
+        return self._call(lambda link: link.get(name))
+
+    async def aget(self, name: str | UUID) -> Schedule:
+        return await self._acall(lambda link: link.get(name))
+
+    def list(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
+        """A page of schedules, by name. `after` is the `next` of the page before."""
+        chosen = read_filter(wanted)
+        return self._call(lambda link: link.find(chosen, after=after, limit=limit))
+
+    async def alist(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
+        chosen = read_filter(wanted)
+        return await self._acall(lambda link: link.find(chosen, after=after, limit=limit))
+
+    def preview(self, name: str | UUID, *, n: int = 10) -> OccurrenceList:
+        """The next occurrences, as long as nothing is changed."""
+        return self._call(lambda link: link.preview(name, n=n))
+
+    async def apreview(self, name: str | UUID, *, n: int = 10) -> OccurrenceList:
+        return await self._acall(lambda link: link.preview(name, n=n))
+
+    def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
+        """What became of its occurrences, newest first, a page at a time."""
+        return self._call(lambda link: link.fires(name, after=after, limit=limit))
+
+    async def afires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
+        return await self._acall(lambda link: link.fires(name, after=after, limit=limit))
+
+    # --- firing by hand
+
+    def trigger(self, name: str | UUID) -> JobHandle[Any]:
+        """Make a job now, beside the timetable, whatever pause and overlap say."""
+        return self._call(lambda link: self._trigger(link, name))
+
+    async def atrigger(self, name: str | UUID) -> JobHandle[Any]:
+        return await self._acall(lambda link: self._trigger(link, name))
+
+    async def _trigger(self, link: Scheduling, name: str | UUID) -> JobHandle[Any]:
+        task = self._app.find_task((await link.get(name)).job.task)
+        job_id = (await link.trigger(name)).job_id
+        assert job_id is not None
+        return JobHandle(self._app, job_id, task.result if task else Result("", lambda: None))
+
+    def backfill(
+        self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
+    ) -> Backfill:
+        """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
+        return self._call(lambda link: link.backfill(name, start=start, end=end, limit=limit, dry_run=dry_run))
+
+    async def abackfill(
+        self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
+    ) -> Backfill:
+        return await self._acall(lambda link: link.backfill(name, start=start, end=end, limit=limit, dry_run=dry_run))
+
+    # --- declaring
+
+    def declare(
+        self,
+        name: str,
+        task: AnyTask | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        aliases: Sequence[str] = (),
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Say beside the tasks that there is to be such a schedule. `sync` makes it so; nothing is asked until then.
+
+        `aliases` are the names it had before: a rename keeps its history, its pause and its place in the timetable.
+        """
+        self._declare(self._new(name, task, args, options), aliases)
+
+    def declare_for(self, task: AnyTask, *, cron: str | None, every: Length | None, tz: str | None) -> None:
+        """What `@app.task(cron=…)` declares, a schedule named as the task; without cron and every, nothing."""
+        if cron is None and every is None:
+            if tz is not None:
+                raise InvalidTask(
+                    f"task {task.name!r} has a tz and nothing that is timed by it: give cron or every, too"
+                )
+            return
+        if needed := task.arguments.required:
+            raise InvalidTask(
+                f"task {task.name!r} needs {' and '.join(needed)}, which no schedule in its decorator can give: use "
+                "app.schedules.declare(name, task, args={…}), or give the parameters defaults"
+            )
+        when: ScheduleOptions = {"cron": cron, "every": every, "tz": "UTC" if tz is None else tz}
+        new = NewSchedule(name=task.name, job=self._template(task, "{}"), **read_options(when))
+        self._declare(new, task.aliases)
+
+    def _declare(self, new: NewSchedule, aliases: Sequence[str]) -> None:
+        older = tuple(check_name("alias", alias) for alias in ((aliases,) if isinstance(aliases, str) else aliases))
+        for name in (names := [new.name, *older]):
+            if name in self._names or names.count(name) > 1:
+                raise InvalidSchedule(f"two schedules are declared as {name!r}: give one of them another name")
+        self._declared[new.name] = Declared(schedule=new, aliases=older)
+        self._names.update(names)
+
+    @property
+    def declared(self) -> DeclaredList:
+        """What the code says there is to be, in the order in which it says so."""
+        return [*self._declared.values()]
+
+    def sync(
+        self, app_name: str | None = None, *, deploy: int | None = None, prune: bool = False, dry_run: bool = False
+    ) -> SyncReport:
+        """Make the schedules of this app what its code declares: once per deploy, as `pulse schedules sync` does.
+
+        Those it no longer declares are disabled, or removed with `prune`. The name says whose they are; without one it
+        is the module and the variable of the app. The twin for coroutines is `async_`.
+        """
+        name = self._name(app_name)
+        return self._call(lambda link: link.sync(name, self.declared, deploy=deploy, prune=prune, dry_run=dry_run))
+
+    async def async_(
+        self, app_name: str | None = None, *, deploy: int | None = None, prune: bool = False, dry_run: bool = False
+    ) -> SyncReport:
+        """As `sync`, from a coroutine. The name without its underscore is Python's."""
+        name = self._name(app_name)
+        return await self._acall(
+            lambda link: link.sync(name, self.declared, deploy=deploy, prune=prune, dry_run=dry_run)
+        )
+
+    def _name(self, given: str | None) -> str:
+        from pulse.sdk.locate import name_of
+
+        return name_of(self._app) if given is None else given
+
+    # --- shared
+
+    def _call(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
+        return self._app.portal.call(lambda link: work(link.schedules))
+
+    async def _acall(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
+        return await self._app.portal.acall(lambda link: work(link.schedules))
+
+    def _new(
+        self, name: str, task: AnyTask | str, args: Mapping[str, Any] | None, options: ScheduleOptions
+    ) -> NewSchedule:
+        return NewSchedule(name=name, job=self._job(task, args), **read_options(options))
+
+    def _job(self, task: AnyTask | str, args: Mapping[str, Any] | None) -> NewJob:
+        """The job of each occurrence. Its arguments are checked here and now if the task is known."""
+        known = self._find(task)
+        name = known.name if known else str(task)
+        given: object = {} if args is None else args
+        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            raise InvalidArguments(name, 'args are the arguments by name, such as {"order_id": 1}')
+        if known is not None:
+            return self._template(known, known.arguments.pack((), dict(given)))
+        return NewJob(task=name, payload=write_json(dict(given), lambda why: InvalidArguments(name, why)))
+
+    def _find(self, task: AnyTask | str) -> AnyTask | None:
+        """None: a name that another program knows."""
+        if isinstance(task, str):
+            return self._app.find_task(task)
+        if not isinstance(task, Task):
+            raise InvalidTask(f"{task!r} is not a task: give one of this app's, or the name of one")
+        if task.app is not self._app:
+            raise InvalidTask(
+                f"task {task.name!r} is another app's: use that app's schedules, or give its name as text"
+            )
+        return task
+
+    def _template(self, task: AnyTask, payload: str) -> NewJob:
+        if task.options.conn is not None:
+            raise InvalidSchedule(
+                "conn is not for the job of a schedule: it is made at its occurrence, not in your transaction"
+            )
+        return task.make(payload)
