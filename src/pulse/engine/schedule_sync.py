@@ -45,7 +45,11 @@ class Sync:
         _check_names(declared)
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
-        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app, deploy=deploy))
+        if dry_run:
+            known = await store.find_deploy(conn, app=self._app)
+        else:
+            known = await store.note_deploy(conn, app=self._app, deploy=deploy)
+        _check_order(self._app, deploy, known)
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
         found = await store.lock_schedules(conn, names, app=self._app)
@@ -133,9 +137,9 @@ def _check_names(declared: Sequence[Declared]) -> None:
             seen.add(name)
 
 
-def _check_order(app: str, deploy: int | None, known: Deploy) -> None:
+def _check_order(app: str, deploy: int | None, known: Deploy | None) -> None:
     """An older deploy that starts late must not undo what a newer one has declared."""
-    if known.is_new or known.deploy is None:
+    if known is None or known.is_new or known.deploy is None:
         return
     if deploy is None:
         raise StaleDeploy(app, f"deploy {known.deploy} gave its number, so every one has to: --deploy NUMBER")

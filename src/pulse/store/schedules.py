@@ -192,6 +192,11 @@ async def note_deploy(conn: Connection, *, app: str, deploy: int | None) -> Depl
     return Deploy(*(await conn.rows("note_deploy", app=app, deploy=deploy))[0])
 
 
+async def find_deploy(conn: Connection, *, app: str) -> Deploy | None:
+    rows = await conn.rows("find_deploy", app=app)
+    return Deploy(*rows[0]) if rows else None
+
+
 async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:
     await conn.rows("confirm_deploy", app=app, deploy=deploy)
 

@@ -220,5 +220,8 @@ values (:app, :deploy, pulse.now())
 on conflict (app) do update set synced_at = known.synced_at
 returning known.deploy, known.synced_at, xmax = 0 as is_new;
 
+-- name: find_deploy(app)
+select deploy, synced_at, false as is_new from pulse.deploys where app = :app;
+
 -- name: confirm_deploy(app, deploy)
 update pulse.deploys set deploy = :deploy, synced_at = pulse.now() where app = :app;
