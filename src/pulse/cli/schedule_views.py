@@ -208,6 +208,8 @@ def show_meaning(schedule: Schedule, upcoming: Sequence[Occurrence], what: str) 
     if upcoming:
         say(f"Next{_but_paused(schedule)}:")
         show_occurrences(upcoming, told_in(schedule.timed))
+    else:
+        say(f"Nothing is to come, because it is {schedule.status}.")
 
 
 def _but_paused(schedule: Schedule) -> str:
