@@ -329,9 +329,9 @@ CLEARED: dict[str, Any] = dict.fromkeys(
 
 def values(schedule: Schedule) -> dict[str, Any]:
     """What can be edited, as it stands."""
-    definition = schedule.definition()
-    found = {name: getattr(definition, name, None) for name in EDITABLE}
-    return found | {name: getattr(definition.job, name) for name in EDITABLE if hasattr(definition.job, name)}
+    definition, job = schedule.definition(), schedule.job
+    found = {name: definition.get(name) for name in EDITABLE}
+    return found | {name: getattr(job, name) for name in EDITABLE if hasattr(job, name)}
 
 
 def test_every_field_is_edited_below_and_known_on_the_wire() -> None:
@@ -767,7 +767,7 @@ async def test_what_is_left_out_has_its_default(client: Client, engine: Engine) 
 
     made = await engine.schedules.get("n")
     assert answer.created
-    assert made.definition() == NewSchedule(name="n", cron="@daily", job=a_new_job(payload="{}"))
+    assert NewSchedule(**made.definition()) == NewSchedule(name="n", cron="@daily", job=a_new_job(payload="{}"))
     assert wire.read_schedule(answer.schedule) == made
 
 

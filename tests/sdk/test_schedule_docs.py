@@ -24,7 +24,7 @@ def blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("settings", ["direct"], indirect=True)
+@pytest.mark.parametrize("settings", ["direct", "server"], indirect=True)
 def test_the_examples_of_the_how_to_run(settings: Settings) -> None:
     names: dict[str, Any] = {"__name__": "shop.tasks"}
     first, *others = blocks(HOW_TO)
@@ -48,7 +48,7 @@ def test_the_examples_of_the_how_to_run(settings: Settings) -> None:
     assert len(names["planned"].occurrences) == len(names["made"].job_ids) == 7
 
 
-@pytest.mark.parametrize("settings", ["direct"], indirect=True)
+@pytest.mark.parametrize("settings", ["direct", "server"], indirect=True)
 def test_the_example_of_the_readme_runs(settings: Settings) -> None:
     [block] = [block for block in blocks((ROOT / "README.md").read_text()) if "app.schedules" in block]
     with closing(Pulse(settings=settings)) as app:

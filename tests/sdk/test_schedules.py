@@ -31,7 +31,7 @@ from tests.sdk.apps import in_processes
 from tests.sdk.apps_here import closing, working
 
 # "server" joins when servers speak of schedules.
-pytestmark = pytest.mark.parametrize("settings", ["direct"], indirect=True)
+pytestmark = pytest.mark.parametrize("settings", ["direct", "server"], indirect=True)
 
 HOUR = timedelta(hours=1)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)

@@ -74,12 +74,13 @@ def _row(job: Job) -> dict[str, Cell]:
 
 
 def show_job(job: Job, attempts: list[Attempt]) -> None:
-    show_fields([(name, _value(name, getattr(job, name))) for name in job.__struct_fields__])
+    show_fields([(name, field_value(name, getattr(job, name))) for name in job.__struct_fields__])
     for attempt in attempts:
         _show_attempt(attempt)
 
 
-def _value(name: str, value: Any) -> Cell:  # noqa: ANN401
+def field_value(name: str, value: Any) -> Cell:  # noqa: ANN401
+    """A field as `show_fields` has it."""
     from pulse.timing.duration import format_duration
 
     match value:

@@ -19,6 +19,7 @@ from pulse.cli.dev import dev
 from pulse.cli.jobs import jobs
 from pulse.cli.migrate import migrate
 from pulse.cli.options import Group
+from pulse.cli.schedules import schedules
 from pulse.cli.server import server
 from pulse.cli.tokens import tokens
 from pulse.cli.topics import topics
@@ -43,6 +44,7 @@ def cli() -> None:
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
+      pulse schedules list                       what runs when
 
     The flags under "Everywhere" go before or after a command. Every flag can also be set in the environment:
     --schema is PULSE_SCHEMA, and --limit of `pulse jobs list` is PULSE_JOBS_LIST_LIMIT. A flag wins.
@@ -51,7 +53,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, server, migrate, jobs, topics, workers, tokens, db, bench):
+for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, workers, tokens, db, bench):
     cli.add_command(command)
 
 

@@ -43,6 +43,7 @@ class Column(NamedTuple):
     rank: int = 0  # 0: always there, and in full
     least: int = 8
     is_number: bool = False
+    folds: bool = False  # a sentence, which goes on below where it would be cut
 
 
 # Texts
@@ -86,10 +87,14 @@ def local_time(instant: datetime) -> str:
 def age(instant: datetime, now: datetime | None = None) -> str:
     """How long ago, or how far ahead, in the largest unit that fits."""
     passed = (now or datetime.now(UTC)) - instant
-    for unit, length in AGES:
-        if count := abs(passed) // length:
-            return f"{count} {unit} ago" if passed > timedelta() else f"in {count} {unit}"
-    return "just now"
+    if (length := rough(abs(passed))) is None:
+        return "just now"
+    return f"{length} ago" if passed > timedelta() else f"in {length}"
+
+
+def rough(length: timedelta) -> str | None:
+    """In the largest unit that fits; none if it is less than a second."""
+    return next((f"{count} {unit}" for unit, size in AGES if (count := length // size)), None)
 
 
 def when(instant: datetime) -> str:
@@ -129,7 +134,8 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, on:
     for index, width in widths.items():
         column = columns[index]
         justify: Any = "right" if column.is_number else "left"
-        table.add_column(column.title, width=width, no_wrap=True, overflow="ellipsis", justify=justify)
+        overflow: Any = "fold" if column.folds else "ellipsis"
+        table.add_column(column.title, width=width, no_wrap=not column.folds, overflow=overflow, justify=justify)
     for row in rows:
         table.add_row(*(_text(row[index]) for index in widths))
     on.print(table)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pulse.engine.engine import Engine
     from pulse.model.errors import PulseError
+    from pulse.sdk.app import Pulse
     from pulse.settings import Settings
 
 T = TypeVar("T")
@@ -41,7 +42,13 @@ class Session:
     def settings(self, **more: Any) -> Settings:  # noqa: ANN401
         from pulse.settings import Settings
 
-        settings = Settings.from_env(**self.given, **more)
+        return self._meant(Settings.from_env(**self.given, **more))
+
+    def settings_of(self, app: Pulse) -> Settings:
+        """The application's own, which are the code's and then the environment's; but a flag wins over both."""
+        return self._meant(replace(app.settings, **{name: self.given[name] for name in self.flags}))
+
+    def _meant(self, settings: Settings) -> Settings:
         is_meant = "server_url" in self.flags or "database_url" not in self.flags
         return settings if is_meant else replace(settings, server_url=None)  # a flag wins over the environment
 
@@ -81,15 +88,15 @@ class Session:
         say(f"Error: {error}", to_stderr=True)
         return exit_code_of(error)
 
-    def use(self, work: Callable[[Engine], Awaitable[T]]) -> T:
+    def use(self, work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None) -> T:
         """Do one piece of work with the engine: of the server that was named, else of the database."""
-        with self.reach() as settings:
-            return use(settings, work)
+        with self.reach(settings) as found:
+            return use(found, work)
 
     @contextmanager
-    def reach(self) -> Iterator[Settings]:
+    def reach(self, settings: Settings | None = None) -> Iterator[Settings]:
         """Settings with a way to the jobs in them. A server that was named has its own database."""
-        settings = self.settings()
+        settings = settings or self.settings()
         if settings.server_url is not None:
             yield settings
             return

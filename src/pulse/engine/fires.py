@@ -16,13 +16,14 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.firing import DueSchedule, Firing, broken, decide, jittered
+from pulse.model.firing import DueSchedule, Firing, Note, broken, decide, jittered, passed_over
 from pulse.model.ids import fire_id
 from pulse.model.schedules import Overlap
 from pulse.store import schedules as store
 from pulse.store.schedules import Made, Noted, Plan
 
 if TYPE_CHECKING:
+    from pulse.model.schedules import Schedule
     from pulse.store.jobs import Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -132,7 +133,19 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
     return [msgspec.structs.replace(each, is_busy=each.id in busy) for each in due]
 
 
-async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
+async async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
+    """What is due of these and will not be fired still leaves its line."""
+    lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
+    if lines:
+        await store.fire_schedules(conn, plans=[], made=[], noted=lines, cause="timetable")
+
+
+def _line(schedule_id: UUID, note: Note) -> Noted:
+    newest = note.newest or note.occurrence
+    return Noted(schedule_id, note.occurrence, note.outcome, note.reason, note.occurrences, newest)
+
+
+def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
     """What was decided about each, as rows, as far as one transaction goes."""
     plans: list[Plan] = []
     made: list[Made] = []
@@ -146,10 +159,7 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[
         made += [
             Made(each.id, at, fire_id(each.id, at, each.bucket), jittered(each, at, firing.next_run_at)) for at in fires
         ]
-        noted += [
-            Noted(each.id, note.occurrence, note.outcome, note.reason, note.occurrences, note.newest or note.occurrence)
-            for note in firing.notes
-        ]
+        noted += [_line(each.id, note) for note in firing.notes]
         last = fires[-1] if fires else None
         plans.append(
             Plan(

@@ -13,8 +13,9 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.errors import InvalidSchedule, ScheduleOwned, StaleDeploy
-from pulse.model.schedule_changes import differences, make_schedule, redefine
+from pulse.engine.fires import note_passed_over
+from pulse.model.errors import InvalidSchedule, ScheduleExists, ScheduleOwned, StaleDeploy
+from pulse.model.schedule_changes import differences, is_retimed, make_declared, redefine
 from pulse.model.schedules import Declared, Schedule, ScheduleStatus, SyncReport
 from pulse.store import schedules as store
 from pulse.store.jobs import read_clock
@@ -46,7 +47,10 @@ class Sync:
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
         self.written = []  # what an earlier try made of what it read may no longer be so
-        _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app))
+        if not dry_run:
+            _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app))
+        elif deploy is not None:  # without a number, one only wants to know what differs
+            _check_order(self._app, deploy, await store.find_deploy(conn, app=self._app))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
         found = await store.lock_schedules(conn, names, app=self._app)
@@ -56,16 +60,21 @@ class Sync:
             return report
         gone = {*report.deleted}
         await store.delete_schedules(conn, ids=[schedule.id for schedule in found if schedule.name in gone])
-        await self._write(conn, {schedule.id for schedule in found})
+        await self._write(conn, found, now)
         await store.confirm_deploy(conn, app=self._app, deploy=deploy)
         return report
 
-    async def _write(self, conn: Connection, known: set[UUID]) -> None:
+    async def _write(self, conn: Connection, found: Sequence[Schedule], now: datetime) -> None:
         """Those that were there first: one of them may give its name to a new one."""
-        changed = [schedule for schedule in self.written if schedule.id in known]
-        new = [schedule for schedule in self.written if schedule.id not in known]
+        before = {schedule.id: schedule for schedule in found}
+        changed = [schedule for schedule in self.written if schedule.id in before]
+        new = [schedule for schedule in self.written if schedule.id not in before]
+        moved = [before[each.id] for each in changed if before[each.id].next_run_at != each.next_run_at]
+        await note_passed_over(conn, [each for each in moved if each.paused_at is None], "changed in code", now)
         await store.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
-        await store.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
+        made = await store.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
+        if taken := {each.name for each in new} - {each.name for each in made}:
+            raise ScheduleExists(min(taken), "owner, since a moment ago")
 
     def _plan(self, found: Sequence[Schedule], now: datetime, *, prune: bool, dry_run: bool) -> SyncReport:
         report = SyncReport(
@@ -76,7 +85,7 @@ class Sync:
         for each in self._declared:
             schedule = self._known(each, by_name)
             if schedule is None:
-                self.written.append(make_schedule(each.schedule, self._mint(), now, app=self._app))
+                self.written.append(make_declared(each.schedule, self._mint(), now, app=self._app))
                 report.created.append(each.schedule.name)
                 continue
             kept.add(schedule.id)
@@ -114,7 +123,7 @@ class Sync:
         if schedule.status is ScheduleStatus.COMPLETED and not is_changed:  # over, as its code says: it stays so
             self.written.append(msgspec.structs.replace(schedule, name=new.name, updated_at=now))
         else:
-            self.written.append(redefine(schedule, new, now))
+            self.written.append(redefine(schedule, new, now, retime=is_retimed(schedule, new, now)))
 
     def _plan_gone(self, report: SyncReport, schedule: Schedule, now: datetime, *, prune: bool) -> None:
         if prune:
@@ -134,9 +143,9 @@ def _check_names(declared: Sequence[Declared]) -> None:
             seen.add(name)
 
 
-def _check_order(app: str, deploy: int | None, known: Deploy) -> None:
+def _check_order(app: str, deploy: int | None, known: Deploy | None) -> None:
     """An older deploy that starts late must not undo what a newer one has declared."""
-    if known.deploy is None:
+    if known is None or known.deploy is None:
         return
     if deploy is None:
         raise StaleDeploy(app, f"deploy {known.deploy} gave its number, so every one has to: --deploy NUMBER")

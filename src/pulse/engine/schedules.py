@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from pulse.engine.fires import note_passed_over
 from pulse.engine.schedule_sync import Sync
 from pulse.model.errors import (
     InvalidFilter,
@@ -22,10 +23,11 @@ from pulse.model.errors import (
 )
 from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
 from pulse.model.jobs import PAGE_LIMIT, check_instant, check_whole
-from pulse.model.schedule_changes import apply_changes, differences, make_schedule, redefine
+from pulse.model.schedule_changes import apply_changes, differences, is_retimed, make_schedule, redefine
 from pulse.model.schedules import (
     MOST_BACKFILLED,
     MOST_PREVIEWED,
+    TIMETABLE_FIELDS,
     Backfill,
     Declared,
     Fire,
@@ -42,7 +44,7 @@ from pulse.model.schedules import (
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
 from pulse.store.jobs import get_jobs, read_clock
-from pulse.store.schedules import Made, Noted
+from pulse.store.schedules import Made
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
@@ -104,9 +106,11 @@ class Schedules:
         async def work(conn: Connection) -> list[Occurrence]:
             schedule = _only(await store.find_schedules(conn, *_key(name)), name)
             left = n if schedule.max_occurrences is None else min(n, schedule.max_occurrences - schedule.fired)
-            if schedule.status is not ScheduleStatus.ACTIVE:
+            if schedule.next_run_at is None:
                 return []
-            return _preview(schedule.timed, left, await read_clock(conn))
+            now = await read_clock(conn)
+            is_due = schedule.paused_at is None and schedule.next_run_at <= now  # it fires in a moment
+            return _preview(schedule.timed, left, schedule.next_run_at - MOMENT if is_due else now)
 
         check_preview(n)
         return await self._database.run(work)
@@ -128,15 +132,18 @@ class Schedules:
 
         async def work(conn: Connection) -> tuple[Schedule, bool]:
             now = await read_clock(conn)
-            schedule = make_schedule(new, schedule_id, now)
-            if await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
-                return schedule, True
-            found = _only(await store.find_schedules(conn, [new.name]), new.name)
-            if found.app is not None:
-                raise ScheduleOwned(new.name, found.app, "choose another name")
-            if differs := differences(found, new, now):
+            found = await store.find_schedules(conn, [new.name])
+            if not found:
+                schedule = make_schedule(new, schedule_id, now)
+                if made := await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
+                    return made[0], True
+                found = await store.find_schedules(conn, [new.name])
+            known = _only(found, new.name)
+            if known.app is not None:
+                raise ScheduleOwned(new.name, known.app, "choose another name")
+            if differs := differences(known, new, now):
                 raise ScheduleExists(new.name, " and ".join(differs))
-            return found, found.id == schedule_id  # ours, if the answer to a first try was lost
+            return known, known.id == schedule_id  # ours, if the answer to a first try was lost
 
         schedule, is_new = await self._database.run_together(work)
         return self._told_of(schedule), is_new
@@ -147,7 +154,10 @@ class Schedules:
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.app is not None:
                 raise ScheduleOwned(schedule.name, schedule.app, "change it there and sync")
-            changed = redefine(schedule, apply_changes(schedule.definition(), changes), await read_clock(conn))
+            now = await read_clock(conn)
+            changed = _edited(schedule, changes, now)
+            if changed.next_run_at != schedule.next_run_at:
+                await note_passed_over(conn, [schedule], "edited", now)
             await store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
 
         return self._told_of(await self._change(name, work))
@@ -172,8 +182,8 @@ class Schedules:
             if following is not None:
                 now = await read_clock(conn)
                 with _readable():
-                    await _note_pause(conn, schedule, following, now)
                     following = schedule.timed.next_after(now)
+                await note_passed_over(conn, [schedule], "paused", now)
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
@@ -330,12 +340,13 @@ def _fire_by_hand(at: datetime, job_id: UUID) -> Fire:
     return Fire(occurrence=at, outcome=FireOutcome.FIRED, cause="trigger", logged_at=at, newest=at, job_id=job_id)
 
 
-async def _note_pause(conn: Connection, schedule: Schedule, cursor: datetime, now: datetime) -> None:
-    """One line for all that fell due meanwhile."""
-    if cursor <= now:
-        missed = schedule.timed.upto(cursor, now)
-        line = Noted(schedule.id, cursor, FireOutcome.SKIPPED, "paused", missed.total, missed.newest[-1])
-        await store.fire_schedules(conn, plans=[], made=[], noted=[line], cause="timetable")
+def _edited(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Schedule:
+    new = apply_changes(schedule.definition(), changes)
+    most = new.max_occurrences
+    if most is not None and "max_occurrences" in changes and schedule.fired >= most:
+        raise InvalidOption("max_occurrences", most, f"it has fired {schedule.fired} times: give a larger number")
+    is_said = bool(changes.keys() & set(TIMETABLE_FIELDS))
+    return redefine(schedule, new, now, retime=is_said or is_retimed(schedule, new, now))
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.schedules import CatchUp, FireOutcome, Overlap, ScheduleStatus
+from pulse.model.schedules import CatchUp, FireOutcome, Overlap, Schedule, ScheduleStatus
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import Missed, Timetable
 
@@ -90,6 +90,7 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
     notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)
+        notes += [Note(each, FireOutcome.SKIPPED, "max_occurrences is reached") for each in fires[left:]]
         fires = fires[:left]
         if due.fired + len(fires) >= due.max_occurrences:
             following = buffered = None
@@ -104,6 +105,18 @@ def broken(due: DueSchedule, error: str) -> Firing:
     given_up = [each for each in (due.buffered_for, due.next_run_at) if each is not None]
     notes = [Note(each, FireOutcome.SKIPPED, "broken") for each in given_up]
     return Firing([], notes, None, ScheduleStatus.BROKEN, error=error)
+
+
+def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[Note]:
+    """One line for all that is due and will not be fired, because someone changed the schedule first."""
+    cursor = schedule.next_run_at
+    if cursor is None or cursor > now:
+        return []
+    try:
+        missed = schedule.timed.upto(cursor, now)
+    except InvalidCron:  # its zone has gone: what it would have meant nobody knows
+        missed = Missed(1, [cursor])
+    return [Note(cursor, FireOutcome.SKIPPED, reason, missed.total, missed.newest[-1])]
 
 
 def _on_time(

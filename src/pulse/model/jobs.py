@@ -121,6 +121,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
+        check_kind("payload", self.payload, str)
+        check_kind("retry", self.retry, RetryPolicy, None)
+        check_kind("tags", self.tags, tuple)
         check_topic(self.routed_topic)
         check_json("payload", self.payload)
         check_whole("priority", self.priority, -100, 100)
@@ -347,6 +350,12 @@ def check_lease_id(job_id: UUID, lease_id: object) -> None:
         raise InvalidReport(
             f"lease_id {lease_id!r} for job {job_id} is not one: send the lease_id that came with the claim"
         )
+
+
+def check_kind(option: str, value: object, kind: type, *others: object) -> None:
+    """What a type checker would have said."""
+    if not isinstance(value, kind) and value not in others:
+        raise InvalidOption(option, value, f"it is of the kind {kind.__name__}, not {type(value).__name__}")
 
 
 def check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401

@@ -16,26 +16,43 @@ from pulse.model.schedules import (
     NewSchedule,
     Schedule,
     ScheduleStatus,
+    Timed,
 )
+from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
 EDITABLE = (*TIMETABLE_FIELDS, *POLICY_FIELDS, *JOB_FIELDS)
-_TIMED = ("kind", "cron", "every", "zone", "starts_at", "ends_at")
+_SPAN = ("starts_at", "ends_at")
 
 
 def make_schedule(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: str | None = None) -> Schedule:
     """A schedule that begins now. Raises if nothing of its timetable lies in the future."""
     timed = new.timed(now)
+    return _made(new, schedule_id, now, timed, timed.first_after(now), app=app)
+
+
+def make_declared(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: str) -> Schedule:
+    """As `make_schedule`, but code goes on declaring what is over: that is made as it would be by now."""
+    if new.at is not None or new.ends_at is not None:
+        timed = new.timed(min(now, (new.at or now) - MOMENT))
+        if timed.is_past(now):
+            return _made(new, schedule_id, now, timed, None, app=app)
+    return make_schedule(new, schedule_id, now, app=app)
+
+
+def _made(
+    new: NewSchedule, schedule_id: UUID, now: datetime, timed: Timed, first: datetime | None, *, app: str | None
+) -> Schedule:
     return Schedule(
         id=schedule_id,
         name=new.name,
-        status=ScheduleStatus.ACTIVE,
+        status=ScheduleStatus.COMPLETED if first is None else ScheduleStatus.ACTIVE,
         timed=timed,
         job=new.job,
-        next_run_at=timed.first_after(now),
+        next_run_at=first,
         buffered_for=None,
         last_run_at=None,
         fired=0,
@@ -49,23 +66,23 @@ def make_schedule(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: st
     )
 
 
-def redefine(schedule: Schedule, new: NewSchedule, now: datetime) -> Schedule:
-    """The schedule under a new definition. Its history stays, and its cursor too unless what it counts by changes."""
+def redefine(schedule: Schedule, new: NewSchedule, now: datetime, *, retime: bool) -> Schedule:
+    """The schedule under a new definition. Its history stays; its cursor too, unless it is to be timed anew."""
     values = {name: getattr(new, name) for name in POLICY_FIELDS}
     values |= {"name": new.name, "job": new.job, "updated_at": now}
-    is_retimed = schedule.status is not ScheduleStatus.ACTIVE or _timing_differs(schedule, new, now)
-    if is_retimed:
+    if retime or schedule.status in (ScheduleStatus.BROKEN, ScheduleStatus.DISABLED):
         timed = new.timed(now)
         values |= {"timed": timed, "next_run_at": timed.first_after(now)}
         values |= {"status": ScheduleStatus.ACTIVE, "error": None}
     changed: Schedule = msgspec.structs.replace(schedule, **values)
-    if changed.max_occurrences is not None and changed.fired >= changed.max_occurrences:
-        raise InvalidOption(
-            "max_occurrences",
-            changed.max_occurrences,
-            f"it has fired {changed.fired} times, so nothing would follow: give a larger number",
-        )
     return changed
+
+
+def is_retimed(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
+    """Whether a definition has another timetable than the schedule that is there, or lets it go on."""
+    is_over = schedule.status is ScheduleStatus.COMPLETED
+    may_go_on = is_over and schedule.max_occurrences != new.max_occurrences and not schedule.timed.is_past(now)
+    return may_go_on or _timing_differs(schedule, new, now)
 
 
 def differences(schedule: Schedule, new: NewSchedule, now: datetime) -> list[str]:
@@ -82,16 +99,16 @@ def _of_job(value: Schedule | NewSchedule, name: str) -> object:
 
 
 def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
-    if new.after is not None and schedule.timed.kind == "once":
-        return False  # said again a little later, it names another instant and means the same one
-    if new.at is not None:
-        return schedule.timed.at != new.at
+    known = schedule.timed
+    if new.at is not None or new.after is not None:  # said again a little later, a delay means the same instant
+        is_same = known.kind == "once" and (new.after is not None or known.at == new.at)
+        return not is_same or any(getattr(known, name) != getattr(new, name) for name in ("zone", *_SPAN))
     timed = new.timed(now)
-    return any(getattr(schedule.timed, name) != getattr(timed, name) for name in _TIMED)
+    return any(getattr(known, name) != getattr(timed, name) for name in ("kind", "cron", "every", "zone", *_SPAN))
 
 
-def apply_changes(definition: NewSchedule, changes: Mapping[str, Any]) -> NewSchedule:
-    """The definition with these fields changed. A new way to say when replaces the old one."""
+def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> NewSchedule:
+    """The definition, field by field, with some of them changed. A new way to say when replaces the old one."""
     if not changes:
         raise InvalidSchedule(f"nothing to change: give at least one of {', '.join(EDITABLE)}")
     if unknown := changes.keys() - set(EDITABLE):
@@ -100,10 +117,9 @@ def apply_changes(definition: NewSchedule, changes: Mapping[str, Any]) -> NewSch
     of_job = {name: value for name, value in changes.items() if name in JOB_FIELDS}
     if any(own.get(name) is not None for name in WHEN):
         own = dict.fromkeys(WHEN) | own
-    changed: NewSchedule = _changed(definition, own | {"job": _changed(definition.job, of_job)})
+    job = NewJob(**{name: getattr(definition["job"], name) for name in NewJob.__struct_fields__} | of_job)
+    changed = NewSchedule(**{**definition, "job": job} | own)
+    cron = changed.parsed_cron
+    if "zone" in own and cron is not None and cron.zone != own["zone"]:
+        raise InvalidSchedule(f"the expression {changed.cron!r} names its own time zone: change it there")
     return changed
-
-
-def _changed(value: Any, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """As msgspec.structs.replace, but made anew, so that it is checked."""
-    return type(value)(**{name: getattr(value, name) for name in value.__struct_fields__} | dict(fields))

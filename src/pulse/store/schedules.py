@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from pulse.model.errors import ScheduleExists
 from pulse.model.firing import DueSchedule
 from pulse.model.jobs import JobStatus, NewJob, RetryPolicy
 from pulse.model.schedules import (
@@ -151,13 +152,18 @@ async def peek_schedules(conn: Connection) -> SchedulePeek:
     return SchedulePeek(*(await conn.rows("peek_schedules"))[0])
 
 
-async def insert_schedules(conn: Connection, schedules: Sequence[Schedule], *, buckets: Sequence[int]) -> set[UUID]:
-    rows = await conn.rows("insert_schedules", rows=_rows(schedules, buckets))
-    return {row["id"] for row in rows}
+async def insert_schedules(
+    conn: Connection, schedules: Sequence[Schedule], *, buckets: Sequence[int]
+) -> list[Schedule]:
+    """Those that are new."""
+    return [_schedule(row) for row in await conn.rows("insert_schedules", rows=_rows(schedules, buckets))]
 
 
 async def update_schedules(conn: Connection, schedules: Sequence[Schedule], *, buckets: Sequence[int]) -> None:
-    await conn.rows("update_schedules", rows=_rows(schedules, buckets))
+    try:
+        await conn.rows("update_schedules", rows=_rows(schedules, buckets))
+    except asyncpg.UniqueViolationError:
+        raise ScheduleExists(schedules[0].name, "owner, since a moment ago") from None
 
 
 async def pause_schedule(conn: Connection, *, id: UUID, reason: str) -> None:  # noqa: A002
@@ -214,6 +220,11 @@ async def prune_fires(conn: Connection, *, keep: timedelta, limit: int) -> int:
 
 async def note_deploy(conn: Connection, *, app: str) -> Deploy:
     return Deploy(*(await conn.rows("note_deploy", app=app))[0])
+
+
+async def find_deploy(conn: Connection, *, app: str) -> Deploy | None:
+    rows = await conn.rows("find_deploy", app=app)
+    return Deploy(*rows[0]) if rows else None
 
 
 async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> None:

@@ -121,11 +121,11 @@ select
     exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering;
 
 -- name: insert_schedules(rows)
--- As many as are new by name; answers with the ids of those.
+-- As many as are new by name; answers with those, as they are kept.
 insert into pulse.schedules
 select * from jsonb_populate_recordset(null::pulse.schedules, :rows::jsonb)
 on conflict (name) do nothing
-returning id;
+returning *;
 
 -- name: update_schedules(rows)
 -- Everything but its history and a person's pause.
@@ -157,18 +157,36 @@ delete from pulse.schedules where id = any(:ids::uuid[]);
 
 -- name: lock_schedules(names, ids, app)
 -- Those with one of these names or ids, and those of an app, held until the transaction ends. Whoever fires them holds
--- them for a moment.
+-- them for a moment. In the order of their ids, so that two who want the same ones do not wait for each other.
 with patience as materialized (
     select set_config('lock_timeout', '5000', true)
+),
+wanted as materialized (
+    select id from patience, unnest(:ids::uuid[]) as id
+    union
+    select named.id
+    from unnest(:names::text[]) as known (name)
+    cross join lateral (select id from pulse.schedules where schedules.name = known.name offset 0) as named
+    union
+    select id from pulse.schedules where app = :app::text
+    order by id
 )
-select schedules.*
-from patience, pulse.schedules
-where name = any(:names::text[]) or id = any(:ids::uuid[]) or app = :app::text
-order by name
-for no key update of schedules;
+select schedule.*
+from wanted
+cross join lateral (
+    select * from pulse.schedules where schedules.id = wanted.id for no key update
+) as schedule;
 
 -- name: find_schedules(names, ids)
-select * from pulse.schedules where name = any(:names::text[]) or id = any(:ids::uuid[]) order by name;
+select schedule.*
+from (
+    select unnest(:ids::uuid[]) as id
+    union
+    select named.id
+    from unnest(:names::text[]) as known (name)
+    cross join lateral (select id from pulse.schedules where schedules.name = known.name offset 0) as named
+) as wanted
+cross join lateral (select * from pulse.schedules where schedules.id = wanted.id offset 0) as schedule;
 
 -- name: list_schedules(after, status, paused, task, topic, tag, limit)
 select * from pulse.schedules
@@ -223,6 +241,9 @@ insert into pulse.deploys as known (app, deploy, synced_at)
 values (:app, null, pulse.now())
 on conflict (app) do update set synced_at = known.synced_at
 returning known.deploy, known.synced_at;
+
+-- name: find_deploy(app)
+select deploy, synced_at from pulse.deploys where app = :app;
 
 -- name: confirm_deploy(app, deploy)
 update pulse.deploys set deploy = :deploy, synced_at = pulse.now() where app = :app;

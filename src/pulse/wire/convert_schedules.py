@@ -57,6 +57,7 @@ OUTCOMES: dict[FireOutcome, Any] = {each: pb.FireOutcome.Value(each.name) for ea
 
 # Some definition, with the defaults of all of them.
 _ANY = NewSchedule(name="any", job=NewJob(task="any"), cron="* * * * *")
+_FIELDS = {field: getattr(_ANY, field) for field in NewSchedule.__struct_fields__}
 
 
 def _read_enum(known: dict[E, Any], field: str, number: int, default: E | None = None) -> E:
@@ -139,7 +140,7 @@ def write_changes(changes: Mapping[str, Any]) -> pb.NewSchedule:
     """The changes within a definition, checked by the model before they leave. All else in it means nothing."""
     taken_away = {field for field in WHEN if changes.get(field) is None}
     checked = {field: value for field, value in changes.items() if field not in taken_away}
-    message = write_new_schedule(apply_changes(_ANY, checked) if checked or not changes else _ANY)
+    message = write_new_schedule(apply_changes(_FIELDS, checked) if checked or not changes else _ANY)
     for field in taken_away:
         message.ClearField(field)
     return message
