@@ -161,8 +161,7 @@ NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
     "fire_schedules": "only inserts, into the bucket of each schedule's topic",
-    "due_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
-    "due_among": "the same",
+    "busy_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
     "unbuffered_schedules": "the same",
 }
 _TABLE = re.compile(r"\b(?:from|join|update|using|into)\s+(?:only\s+)?\"?pulse\"?\.jobs\b")

@@ -39,7 +39,7 @@ def trigger(session: Session, name: str) -> None:
 @click.argument("name")
 @click.option("--from", "start", metavar="WHEN", required=True, callback=read_moment, help="A time, or an age (7d).")
 @click.option("--to", "end", metavar="WHEN", required=True, callback=read_moment, help="Before this; now is 0s.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Refuse if more.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Refuse if more.")
 @click.option("--dry-run", is_flag=True, help="Make nothing; list what would be.")
 @click.pass_obj
 def backfill(session: Session, name: str, start: datetime, end: datetime, limit: int, dry_run: bool) -> None:

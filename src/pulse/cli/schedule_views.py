@@ -45,7 +45,7 @@ def words(schedule: Schedule) -> str:
 
 def explain(schedule: Schedule) -> str:
     try:
-        return schedule.timed.timetable().explain()
+        return schedule.timed.explain()
     except ValueError:  # it is broken, and its error says why
         return f"cron {schedule.timed.cron!r}, {schedule.timed.zone}"
 

@@ -182,12 +182,11 @@ def _preview_timetable(session: Session, new: NewSchedule, count: int) -> Previe
     """By the clock of the database, if one was named and answers soon; else by the one of this machine."""
     now = datetime.now(UTC)
     timed = new.timed(now)
-    timetable = timed.timetable()
     occurrences = _ask(session, new, count)
     if occurrences is None:
         timed.first_after(now)
-        occurrences = timetable.preview(count, now, timed.zone)
-    return Preview(timetable.explain(), timed.zone, told_in(timed), False, occurrences)
+        occurrences = timed.preview(count, now)
+    return Preview(timed.explain(), timed.zone, told_in(timed), False, occurrences)
 
 
 def _ask(session: Session, new: NewSchedule, count: int) -> list[Occurrence] | None:

@@ -133,7 +133,7 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
     return [msgspec.structs.replace(each, is_busy=each.id in busy) for each in due]
 
 
-async async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
+async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
     """What is due of these and will not be fired still leaves its line."""
     lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
     if lines:
@@ -145,7 +145,7 @@ def _line(schedule_id: UUID, note: Note) -> Noted:
     return Noted(schedule_id, note.occurrence, note.outcome, note.reason, note.occurrences, newest)
 
 
-def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
+async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[Plan], list[Made], list[Noted]]:
     """What was decided about each, as rows, as far as one transaction goes."""
     plans: list[Plan] = []
     made: list[Made] = []

@@ -22,7 +22,7 @@ from pulse.model.errors import (
     ScheduleOwned,
 )
 from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
-from pulse.model.jobs import PAGE_LIMIT, check_instant, check_whole
+from pulse.model.jobs import EARLIEST, PAGE_LIMIT, check_kind, check_whole
 from pulse.model.schedule_changes import apply_changes, differences, is_retimed, make_schedule, redefine
 from pulse.model.schedules import (
     MOST_BACKFILLED,
@@ -380,8 +380,12 @@ def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> 
 
 
 def check_stretch(start: datetime, end: datetime, limit: int) -> None:
-    check_instant("start", start)
-    check_instant("end", end)
+    for name, instant in (("start", start), ("end", end)):
+        check_kind(name, instant, datetime)
+        if instant.tzinfo is None:
+            raise InvalidOption(name, instant.isoformat(), "it has no time zone; add one, for example +00:00")
+        if instant < EARLIEST:
+            raise InvalidOption(name, instant.isoformat(), "it is before 1970")
     if start >= end:
         raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
     if not 1 <= limit <= MOST_BACKFILLED:

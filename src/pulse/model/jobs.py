@@ -11,6 +11,7 @@ import msgspec
 
 from pulse.model.errors import InvalidFilter, InvalidOption, InvalidReport
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
+from pulse.timing.duration import format_duration
 
 MOST_ATTEMPTS = 1_000
 LONGEST = timedelta(days=3653)  # ten years
@@ -367,7 +368,7 @@ def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: AN
     if value is None:
         return
     if not isinstance(value, timedelta) or not least <= value <= LONGEST:
-        raise InvalidOption(option, str(value), f"it is a length of time from {least} to ten years")
+        raise InvalidOption(option, str(value), f"it is a length of time from {format_duration(least)} to ten years")
 
 
 def check_instant(option: str, value: Any) -> None:  # noqa: ANN401

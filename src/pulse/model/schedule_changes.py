@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pulse.model.errors import InvalidOption, InvalidSchedule
+from pulse.model.jobs import NewJob
 from pulse.model.schedules import (
     JOB_FIELDS,
     POLICY_FIELDS,
