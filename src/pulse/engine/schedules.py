@@ -27,7 +27,6 @@ from pulse.model.schedule_changes import apply_changes, differences, is_retimed,
 from pulse.model.schedules import (
     MOST_BACKFILLED,
     MOST_PREVIEWED,
-    TIMETABLE_FIELDS,
     Backfill,
     Declared,
     Fire,
@@ -164,6 +163,7 @@ class Schedules:
 
     async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
         """Fire nothing until it is resumed."""
+        check_kind("reason", reason, str)
         if reason:
             check_text("reason", reason, 2_000)
 
@@ -225,6 +225,8 @@ class Schedules:
             if known := (await get_jobs(conn, bucket=bucket, ids=[own])).get(own):
                 return _triggered(schedule, known), []
             now = await read_clock(conn)
+            if now == schedule.next_run_at or not now.microsecond:  # the instant of an occurrence is the timetable's
+                now += MOMENT
             while await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
                 now += MOMENT  # an instant makes one job, and this one has made its own
             _, ready = await self._make(conn, schedule, [now], cause="trigger", job_id=own)
@@ -345,8 +347,8 @@ def _edited(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Sc
     most = new.max_occurrences
     if most is not None and "max_occurrences" in changes and schedule.fired >= most:
         raise InvalidOption("max_occurrences", most, f"it has fired {schedule.fired} times: give a larger number")
-    is_said = bool(changes.keys() & set(TIMETABLE_FIELDS))
-    return redefine(schedule, new, now, retime=is_said or is_retimed(schedule, new, now))
+    # A delay counts from when it is said; anything else that is said again as it is leaves the cursor where it stands.
+    return redefine(schedule, new, now, retime=new.after is not None or is_retimed(schedule, new, now))
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
@@ -388,13 +390,11 @@ def check_stretch(start: datetime, end: datetime, limit: int) -> None:
             raise InvalidOption(name, instant.isoformat(), "it is before 1970")
     if start >= end:
         raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
-    if not 1 <= limit <= MOST_BACKFILLED:
-        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {MOST_BACKFILLED}")
+    check_whole("limit", limit, 1, MOST_BACKFILLED)
 
 
 def check_preview(n: int) -> None:
-    if not 1 <= n <= MOST_PREVIEWED:
-        raise InvalidOption("n", n, f"it is a whole number from 1 to {MOST_PREVIEWED}")
+    check_whole("n", n, 1, MOST_PREVIEWED)
 
 
 def check_deploy(deploy: int | None) -> None:
@@ -403,8 +403,7 @@ def check_deploy(deploy: int | None) -> None:
 
 
 def check_limit(limit: int) -> None:
-    if not 1 <= limit <= PAGE_LIMIT:
-        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
+    check_whole("limit", limit, 1, PAGE_LIMIT)
 
 
 def _write_cursor(fire: Fire) -> str:
@@ -412,11 +411,13 @@ def _write_cursor(fire: Fire) -> str:
 
 
 def _read_cursor(text: str) -> tuple[datetime, str]:
-    instant, _, outcome = text.partition(" ")
+    instant, _, outcome = str(text).partition(" ")
     try:
         found = datetime.fromisoformat(instant)
+        if found.tzinfo is None:
+            raise ValueError("no time zone")
         return (found.astimezone(UTC), FireOutcome(outcome).value)
     except (ValueError, OverflowError):
         raise InvalidFilter(
-            f"{text[:60]!r} is not where a page of fires ends: give the `next` of the page before"
+            f"{str(text)[:60]!r} is not where a page of fires ends: give the `next` of the page before"
         ) from None

@@ -87,6 +87,8 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
         status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
         return Firing(fires, notes, following, status)
     fires, buffered, in_the_way = _without_overlap(due, fires)
+    if in_the_way and not fires and buffered is None:  # nobody stands for the others either
+        notes = [note._replace(outcome=FireOutcome.SKIPPED) for note in notes]
     notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)

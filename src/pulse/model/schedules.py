@@ -207,6 +207,8 @@ class ScheduleFilter(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
 
     def __post_init__(self) -> None:
+        check_kind("paused", self.paused, bool, None)
+        check_kind("status", self.status, ScheduleStatus, None)
         for what in ("task", "topic", "tag"):
             if (name := getattr(self, what)) is not None:
                 check_name(what, name)
