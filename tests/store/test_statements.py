@@ -53,6 +53,7 @@ async def test_every_statement_prepares(settings: Settings) -> None:
     ("name", "row"),
     [
         ("claim_jobs", Claim),
+        ("submit_claimed", Claim),
         ("get_jobs", Job),
         ("list_attempts", Attempt),
         ("list_pauses", Pause),
@@ -160,6 +161,7 @@ def test_a_list_is_given_what_its_statement_declares(name: str) -> None:
 NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
+    "submit_claimed": "looks in its bucket, and inserts into it",
 }
 _TABLE = re.compile(r"\b(?:from|join|update|using|into)\s+(?:only\s+)?\"?pulse\"?\.jobs\b")
 _EQUALITY = re.compile(r"\bbucket = (?:\$\d+|\w+\.bucket|v_bucket)")
