@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pulse.doors.grpc.access import Access, caller
 from pulse.doors.grpc.admin import AdminDoor
 from pulse.doors.grpc.info import InfoDoor
-from pulse.doors.grpc.jobs import Check, JobsDoor, allow
+from pulse.doors.grpc.jobs import Check, JobsDoor, Submit, allow
 from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
 from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
@@ -56,6 +56,7 @@ class Dispatch:
 
     servicers: Sequence[object] = ()  # the Work service
     workers: Workers = nobody
+    submit: Submit | None = None  # a way to workers who wait; none: jobs are only stored
     loops: Sequence[Loop] = ()  # duties of a server, beside every process's
     run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
     drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
@@ -79,7 +80,7 @@ class Server:
         self._waiters = Waiters(engine)
         servicers = [
             InfoDoor(engine, name=self.name),
-            JobsDoor(engine, self._waiters, check=guard.check),
+            JobsDoor(engine, self._waiters, check=guard.check, submit=dispatch.submit),
             OperateDoor(engine, workers=dispatch.workers, check=guard.check),
             SchedulesDoor(engine, check=guard.check),
             *dispatch.servicers,
@@ -169,6 +170,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     return Dispatch(
         servicers=[work, AdminDoor(engine)],
         workers=engine.workers.list,
+        submit=dispatcher.submit,
         loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats))],
         run=dispatcher.run,
         drain=drain,

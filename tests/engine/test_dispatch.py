@@ -16,7 +16,7 @@ from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine
 from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import DatabaseUnreachable
-from pulse.model.jobs import Claim, JobStatus, Lease
+from pulse.model.jobs import Claim, JobStatus, Lease, NewJob
 from pulse.settings import Settings
 from pulse.store.pool import Connection
 from pulse.store.wakeups import SPACING
@@ -369,3 +369,200 @@ async def test_a_single_job_that_someone_here_can_take_is_told_to_nobody_else(
 
 async def _is_there(told: list[str]) -> bool:
     return bool(told)
+
+
+# --- the short way: a single job is stored as someone's already
+
+
+async def test_a_single_job_is_handed_to_whoever_is_free_without_a_claim(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
+    seats = [a_seat("w1"), a_seat("w2")]
+    async with settled(dispatcher, *seats):
+        submitted = [(await dispatcher.submit([a_new_job()]))[0] for _ in range(4)]
+        found = [await jobs_of(seat, 0.01) for seat in seats]
+
+    assert [len(theirs) for theirs in found] == [2, 2], "in turn"
+    assert {claim.id for theirs in found for claim in theirs} == {each.id for each in submitted}
+    assert [seat.held for seat in seats] == [{claim.id: claim.lease_id for claim in theirs} for theirs in found]
+
+
+@asynccontextmanager
+async def settled(dispatcher: Dispatcher, *seats: Seat) -> AsyncIterator[None]:
+    """Everybody sits, and the claimer has found that nothing waits."""
+    for seat in seats:
+        dispatcher.join(seat)
+    async with running(dispatcher):
+        await until(lambda: _is_quiet(dispatcher))
+        yield
+
+
+async def _is_quiet(dispatcher: Dispatcher) -> bool:
+    return not dispatcher._maybe_ready and not dispatcher._claiming
+
+
+@pytest.mark.parametrize(
+    "jobs", [[a_new_job(), a_new_job()], [a_new_job(unique_key="k")], [a_new_job(delay=timedelta(milliseconds=1))]]
+)
+async def test_others_go_the_usual_way(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, jobs: list[NewJob]
+) -> None:
+    monkeypatch.setattr(engine.jobs, "submit_claimed", None)
+    async with settled(dispatcher, a_seat()):
+        assert [answer.created for answer in await dispatcher.submit(jobs)] == [True] * len(jobs)
+
+
+@pytest.mark.parametrize("topic", ["mail", "other"])
+async def test_where_jobs_may_wait_for_the_same_places_it_goes_the_usual_way(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """Also while a claim is under way: which places it takes is not known until it is answered."""
+    is_under_way, is_to_end, claim_for = asyncio.Event(), asyncio.Event(), engine.jobs.claim_for
+
+    async def claim_slowly(*args: Any, **kwargs: Any) -> list[Claim]:
+        is_under_way.set()
+        await is_to_end.wait()
+        return await claim_for(*args, **kwargs)
+
+    monkeypatch.setattr(engine.jobs, "submit_claimed", None)
+    monkeypatch.setattr(engine.jobs, "claim_for", claim_slowly)
+    seat = a_seat(topics=("mail", "other"))
+    dispatcher.join(seat)
+    dispatcher._maybe_ready = {topic: None}
+    await dispatcher.submit([a_new_job()])
+    dispatcher._maybe_ready = {topic: None}
+    async with running(dispatcher):
+        await is_under_way.wait()
+        await dispatcher.submit([a_new_job()])
+        is_to_end.set()
+        assert len(await jobs_of(seat)) == 2
+
+
+async def test_a_job_that_nobody_here_can_begin_waits(engine: Engine, dispatcher: Dispatcher) -> None:
+    async with settled(dispatcher, a_seat(topics=("other",))):
+        [submitted] = await dispatcher.submit([a_new_job()])
+
+    assert (await engine.jobs.get(submitted.id)).status is JobStatus.PENDING
+
+
+async def test_who_comes_behind_waiting_ones_gets_there_too(
+    engine: Engine, dispatcher: Dispatcher, settings: Settings
+) -> None:
+    """What nobody told this server of is before it in the database; then both are claimed, in their order."""
+    seat = a_seat(slots=5)
+    async with settled(dispatcher, seat):
+        quiet = Engine(engine.jobs._database, buckets=engine.jobs.buckets)
+        [first] = await quiet.jobs.submit([a_new_job()])
+        [second] = await dispatcher.submit([a_new_job()])
+        found = await jobs_of(seat)
+
+    assert [claim.id for claim in found] == [first.id, second.id]
+
+
+async def test_no_more_is_handed_out_than_there_are_places(engine: Engine, dispatcher: Dispatcher) -> None:
+    seat = a_seat(slots=3)
+    async with settled(dispatcher, seat):
+        await asyncio.gather(*(dispatcher.submit([a_new_job()]) for _ in range(20)))
+        assert len(await jobs_of(seat)) == 3
+        [counts] = await engine.jobs.counts()
+        assert counts.counts == {JobStatus.RUNNING: 3, JobStatus.PENDING: 17}
+        dispatcher.offer(seat, received=seat.sent, free=[3], number=1)
+        assert len(await jobs_of(seat)) == 3
+
+    refunded = [job.refunded for job in (await engine.jobs.find()).jobs]
+    assert refunded == [0] * 20, "nothing was claimed in vain"
+
+
+async def test_a_place_is_kept_while_the_worker_speaks(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat, submit_claimed = a_seat(slots=1), engine.jobs.submit_claimed
+    rooms: list[int] = []
+
+    async def submit_and_hear(*args: Any, **kwargs: Any) -> Any:
+        dispatcher.offer(seat, received=0, free=[1], number=1)
+        rooms.append(seat.credit("mail"))
+        return await submit_claimed(*args, **kwargs)
+
+    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_and_hear)
+    async with settled(dispatcher, seat):
+        await dispatcher.submit([a_new_job()])
+        assert len(await jobs_of(seat, 0.05)) == 1
+
+    assert rooms == [0]
+
+
+@pytest.mark.parametrize("how", ["leaves", "is replaced", "wants nothing more"])
+async def test_a_job_whose_worker_is_gone_by_then_is_anothers_uncharged(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    seat, other, submit_claimed = a_seat("w1"), a_seat("w2"), engine.jobs.submit_claimed
+
+    async def submit_and_lose(*args: Any, **kwargs: Any) -> Any:
+        answer = await submit_claimed(*args, **kwargs)
+        if how == "leaves":
+            await dispatcher.leave(seat)
+        elif how == "is replaced":
+            dispatcher.join(a_seat("w1", slots=0))
+        else:
+            dispatcher.offer(seat, received=0, free=[0], number=1)
+        dispatcher.join(other)
+        return answer
+
+    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_and_lose)
+    async with settled(dispatcher, seat):
+        [submitted] = await dispatcher.submit([a_new_job()])
+        [claim] = await jobs_of(other)
+
+    assert (claim.id, claim.attempt - claim.refunded) == (submitted.id, 1)
+    assert not seat.held
+
+
+async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: Dispatcher) -> None:
+    seat = a_seat()
+    job = a_new_job(id=engine.jobs._place([a_new_job()])[0].id)
+    async with settled(dispatcher, seat):
+        answers = await asyncio.gather(*(dispatcher.submit([job]) for _ in range(5)))
+        assert len(await jobs_of(seat)) == 1
+
+    assert sorted(answer.created for [answer] in answers) == [False] * 4 + [True]
+    assert {answer.id for [answer] in answers} == {job.id}
+
+
+async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat, submit_claimed, is_under_way = a_seat(), engine.jobs.submit_claimed, asyncio.Event()
+
+    async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
+        is_under_way.set()
+        await asyncio.sleep(0.02)
+        return await submit_claimed(*args, **kwargs)
+
+    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_slowly)
+    async with settled(dispatcher, seat):
+        call = asyncio.create_task(dispatcher.submit([a_new_job()]))
+        await is_under_way.wait()
+        call.cancel()
+        assert len(await jobs_of(seat)) == 1
+
+
+async def test_draining_waits_for_what_is_being_submitted(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat, submit_claimed, is_under_way = a_seat(), engine.jobs.submit_claimed, asyncio.Event()
+
+    async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
+        answer = await submit_claimed(*args, **kwargs)
+        is_under_way.set()
+        await asyncio.sleep(0.05)
+        return answer
+
+    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_slowly)
+    async with settled(dispatcher, seat):
+        call = asyncio.create_task(dispatcher.submit([a_new_job()]))
+        await is_under_way.wait()
+        call.cancel()
+
+    [job] = (await engine.jobs.find()).jobs
+    assert (job.status, job.attempt - job.refunded) == (JobStatus.PENDING, 0)

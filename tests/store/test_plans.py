@@ -91,6 +91,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
     ids, lease_ids = [LAST] * 100, [1] * 100
     return {
         "claim_jobs": ([bucket, "mail", ["w1"], 100, LEASE, *START], "jobs_claim"),
+        "submit_claimed": ([bucket, LAST, "mail", "mail", "{}", 0, 3, *[None] * 6, "w1", LEASE, *START], "jobs_claim"),
         "heartbeat_jobs": ([bucket, ids, lease_ids, LEASE], "jobs_pkey"),
         "progress_jobs": ([bucket, ids, lease_ids, ["1"] * 100], "jobs_pkey"),
         "complete_jobs": ([bucket, ids, lease_ids, ["1"] * 100], "jobs_pkey"),

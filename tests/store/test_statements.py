@@ -53,6 +53,7 @@ async def test_every_statement_prepares(settings: Settings) -> None:
     ("name", "row"),
     [
         ("claim_jobs", Claim),
+        ("submit_claimed", Claim),
         ("get_jobs", Job),
         ("list_attempts", Attempt),
         ("list_pauses", Pause),
@@ -160,6 +161,7 @@ def test_a_list_is_given_what_its_statement_declares(name: str) -> None:
 NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
+    "submit_claimed": "looks in its bucket, and inserts into it",
     "fire_schedules": "only inserts, into the bucket of each schedule's topic",
     "busy_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
     "unbuffered_schedules": "the same",

@@ -196,7 +196,13 @@ def test_a_timetable_is_put_into_words(timetable: Timetable, words: str) -> None
 
 
 NOW = instant("2026-01-01T12:00")
-ODD = ["2026-W49-1T12:00:00+01:00", "20261201T120000+0100", "2026-02-30T12:00:00Z", "2026-01-01T25:00:00Z"]
+ODD = [
+    "2026-01-01T12:00Z",
+    "2026-W49-1T12:00:00+01:00",
+    "20261201T120000+0100",
+    "2026-02-30T12:00:00Z",
+    "2026-01-01T25:00:00Z",
+]
 
 
 def test_a_delay_counts_from_now() -> None:
@@ -226,9 +232,7 @@ def test_what_names_no_single_instant_is_refused(delay: timedelta | None, at: da
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "noon", "2026-01-01", "2026-01-01T12:00:00", "2026-01-01T12:00Z", "12:00:00Z", *ODD]
-)
+@pytest.mark.parametrize("text", ["", "noon", "2026-01-01", "2026-01-01T12:00:00", "12:00:00Z", *ODD])
 def test_what_is_not_rfc_3339_is_refused(text: str) -> None:
     with pytest.raises(InvalidOnce) as refused:
         parse_instant(ALARM, text)

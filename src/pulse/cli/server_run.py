@@ -17,6 +17,7 @@ from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import without_password
 from pulse.sdk.health import Health, serve_health
+from pulse.sdk.worker import calm_collector
 from pulse.server import Server, open_server
 from pulse.store import migrate
 
@@ -96,6 +97,7 @@ class ServerProcess:
             health_port = await self._serve_health(stack)
             if await self._has_database():
                 self._server = await stack.enter_async_context(open_server(self._settings))
+                calm_collector()
                 if not self._plan.until_stdin_ends:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
                 await self._is_told_to_stop.wait()

@@ -109,11 +109,6 @@ class Jobs:
         check_size("jobs", jobs)
         if not jobs:
             return []
-        for job in jobs:
-            if len(job.payload) > PAYLOAD_WARNING:
-                log.warning(
-                    "payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10
-                )
         placed = self._place(jobs)
         # Without keys one statement does it all, and is a transaction by itself.
         run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
@@ -129,7 +124,33 @@ class Jobs:
             self._wakeups.wake_later(later)
         return answers
 
+    async def submit_claimed(self, job: NewJob, *, worker: str) -> tuple[Submitted, Claim | None]:
+        """Submit one job, leased to a worker that has a place for it, unless its topic is paused or others wait there.
+
+        To be used where `can_be_claimed` says so. Whoever got the claim must see that it is handed out or released.
+        """
+        [placed] = self._place([job])
+        topic, lease = job.routed_topic, self._settings.lease
+        mark = self._marks.where(topic)
+
+        async def work(conn: Connection) -> tuple[bool, Claim | None]:
+            started = time.perf_counter()
+            is_new, claim = await store.submit_claimed(conn, placed, worker=worker, lease=lease, mark=mark)
+            if claim is not None:
+                self._marks.nobody_waited(topic, mark, time.perf_counter() - started, claim)
+            return is_new, claim
+
+        is_new, claim = await self._database.run(work)
+        if is_new and claim is None:
+            self._wake([Woken(topic, job.priority)])
+        return Submitted(placed.id, is_new), claim
+
     def _place(self, jobs: Sequence[NewJob]) -> list[Placed]:
+        for job in jobs:
+            if len(job.payload) > PAYLOAD_WARNING:
+                log.warning(
+                    "payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10
+                )
         buckets = [bucket_of_topic(job.routed_topic, self.buckets) for job in jobs]
         minted = self._mint.ids(buckets)
         placed = [Placed(*each) for each in zip(buckets, minted, jobs, strict=True)]
@@ -446,6 +467,11 @@ class Jobs:
                 break
             await asyncio.sleep(0.01 * 2**tries)
         return outcomes
+
+
+def can_be_claimed(job: NewJob) -> bool:
+    """Whether `submit_claimed` takes it: a key has to be looked for first, and what is not due has to wait."""
+    return job.unique_key is None and job.run_at is None and not job.delay
 
 
 def _hints(jobs: Sequence[NewJob]) -> tuple[list[Woken], timedelta | None]:

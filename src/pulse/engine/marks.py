@@ -64,6 +64,14 @@ class Marks:
         if claims:
             place.mark = Mark(*claims[-1].order)
 
+    def nobody_waited(self, topic: str, started: Mark, took: float, claim: Claim) -> None:
+        """Note what a submit found that claimed its own job. The mark stays where claims have put it: if it went along
+        with such jobs, it would overtake those that became ready a moment before and are committed a moment after."""
+        self.claimed(topic, started, took, [])
+        place = self._places[topic]
+        if place.mark is START:  # no claim will ever put it anywhere, if all jobs come this way
+            place.mark = Mark(*claim.order)
+
     def look_back(self, topic: str) -> None:
         """A claim found fewer than it asked for: the next one is to start from the very start."""
         self._places[topic].is_overtaken = True

@@ -414,10 +414,8 @@ def _read_cursor(text: str) -> tuple[datetime, str]:
     instant, _, outcome = str(text).partition(" ")
     try:
         found = datetime.fromisoformat(instant)
-        if found.tzinfo is None:
-            raise ValueError("no time zone")
-        return (found.astimezone(UTC), FireOutcome(outcome).value)
+        if found.tzinfo is not None:
+            return (found.astimezone(UTC), FireOutcome(outcome).value)
     except (ValueError, OverflowError):
-        raise InvalidFilter(
-            f"{str(text)[:60]!r} is not where a page of fires ends: give the `next` of the page before"
-        ) from None
+        pass
+    raise InvalidFilter(f"{str(text)[:60]!r} is not where a page of fires ends: give the `next` of the page before")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulse.model.errors import InvalidOption
@@ -106,6 +106,7 @@ class Seat:
         self.has_left = False
         self._heard = 0  # the number of the last update
         self._free = [pool.slots for pool in pools]
+        self._kept = [0] * len(pools)  # places for jobs that are just being claimed for it
         self._pools_of = {
             topic: [number for number, pool in enumerate(pools) if topic in pool.topics]
             for topic in dict.fromkeys(topic for pool in pools for topic in pool.topics)
@@ -125,7 +126,20 @@ class Seat:
 
     def credit(self, topic: str) -> int:
         """How many more jobs of the topic it can begin: a topic of several pools needs a place in each."""
-        return min((self._free[number] for number in self._pools_of.get(topic, ())), default=0)
+        return min((self._free[number] - self._kept[number] for number in self._pools_of.get(topic, ())), default=0)
+
+    def serves_any(self, topics: Set[str]) -> bool:
+        return not self._pools_of.keys().isdisjoint(topics)
+
+    def keep_place(self, topic: str) -> None:
+        """Count a place as taken while a job is being claimed for it, whatever the worker says meanwhile."""
+        for number in self._pools_of[topic]:
+            self._kept[number] += 1
+
+    def free_place(self, topic: str) -> None:
+        """The claim was answered: hand it over now, and its place is taken for good."""
+        for number in self._pools_of[topic]:
+            self._kept[number] -= 1
 
     def update(self, *, received: int, free: Sequence[int], number: int) -> None:
         """What the worker says of itself, having read so far. Calls overtake each other: the highest number counts."""

@@ -132,6 +132,36 @@ async def submit_job(conn: Connection, placed: Placed, *, channel: str, message:
     return bool(rows)
 
 
+async def submit_claimed(
+    conn: Connection, placed: Placed, *, worker: str, lease: timedelta, mark: Mark
+) -> tuple[bool, Claim | None]:
+    """Whether it is new, and the worker's claim on it; none: it waits for its turn."""
+    bucket, job_id, job = placed
+    rows = await conn.rows(
+        "submit_claimed",
+        bucket=bucket,
+        id=job_id,
+        topic=job.topic or job.task,
+        task=job.task,
+        payload=job.payload,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        retry=_json(job.retry),
+        timeout=job.timeout,
+        deadline=job.deadline,
+        result_ttl=job.result_ttl,
+        tags=_json(job.tags or None),
+        trace=_json(job.trace),
+        worker=worker,
+        lease=lease,
+        mark_urgency=mark.urgency,
+        mark_ready_at=mark.ready_at,
+        mark_id=mark.id,
+    )
+    claims = [Claim(*row) for row in rows if row["lease_until"] is not None]
+    return bool(rows), claims[0] if claims else None
+
+
 async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
     await conn.rows(
         "free_keys",

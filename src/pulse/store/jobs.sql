@@ -80,6 +80,51 @@ insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
 select bucket, topic, status, 1, pulse.now() from submitted
 returning case when :message::text is not null then pg_notify(:channel, :message) end;
 
+-- name: submit_claimed(bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline, result_ttl, tags, trace, worker, lease, mark_urgency, mark_ready_at, mark_id)
+-- One job without a unique key, due at once, leased to a worker that has a place for it: a submit and a claim in one
+-- commit. It waits like any other if its topic is paused or someone is before it, which the same snapshot says; then
+-- there is no lease in the answer. No answer at all: the id was there already, and whoever has it keeps it. The row is
+-- what submit_job and claim_jobs would have left, fence and tally included but for the state it never was in.
+with patience as materialized (
+    select set_config('lock_timeout', '1000', true)
+),
+turn as materialized (
+    select (:deadline::timestamptz is null or :deadline > pulse.now())
+        and not exists (select from pulse.pauses where pauses.topic in ('*', :topic))
+        and not exists (
+            select from pulse.jobs
+            where jobs.bucket = :bucket and jobs.topic = :topic and status = 'PENDING'
+                and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
+        ) as has_come
+),
+submitted as (
+    insert into pulse.jobs (
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline,
+        result_ttl, tags, trace, submitted_at, run_at, ready_at,
+        status, attempt, lease_id, locked_by, claimed_at, lease_until
+    )
+    select
+        :bucket, :id, :topic, :task, :payload, :priority, :max_attempts, :retry, :timeout, :deadline,
+        :result_ttl, :tags, :trace, pulse.now(), pulse.now(), pulse.now(),
+        case when has_come then 'RUNNING' else 'PENDING' end,
+        has_come::int,
+        extract(epoch from pulse.now()) * 1000000 + has_come::int,
+        case when has_come then :worker end,
+        case when has_come then pulse.now() end,
+        case when has_come then pulse.now() + :lease::interval end
+    from patience, turn
+    on conflict do nothing
+    returning id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+        ready_at, claimed_at, lease_until, timeout, deadline, trace, status
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
+    select :bucket, topic, status, 1, pulse.now() from submitted
+)
+select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+    ready_at, claimed_at, lease_until, timeout, deadline, trace
+from submitted;
+
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
 with passed as materialized (
