@@ -38,7 +38,7 @@ test-system: $(READY) ## Run every test on the newest Postgres installed on this
 test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
 	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-chaos: $(READY) ## Kill, stop and cut off workers by the hundred, and count what is lost (about twenty minutes)
+chaos: $(READY) ## Kill, stop and cut off workers and schedulers by the hundred, and count what is lost (about twenty-five minutes)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
 
 check: $(READY) ## Format, lint, types, imports, generated code
