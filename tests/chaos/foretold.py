@@ -54,7 +54,10 @@ class Foretold:
         self.passed = until
         fires = list(self._caught_up(due, now))
         if self.overlap != "allow":
-            fires = self._without_overlap(fires)
+            wanted = fires
+            fires = self._without_overlap(wanted)
+            if wanted and not fires and self.buffered is None:
+                self._stand_for_nobody(due)
         self._make(fires)
 
     def _caught_up(self, due: Sequence[int], now: int) -> Sequence[int]:
@@ -80,6 +83,12 @@ class Foretold:
         for occurrence in queue:
             self._note([occurrence], "SKIPPED")
         return now
+
+    def _stand_for_nobody(self, due: Sequence[int]) -> None:
+        """What the skipped one would have stood for is skipped as well."""
+        for line in [(occurrence, "COALESCED") for occurrence in due if (occurrence, "COALESCED") in self.fresh]:
+            self.lines[line[0], "SKIPPED"] = self.fresh[line[0], "SKIPPED"] = self.fresh.pop(line)
+            del self.lines[line]
 
     def _left(self) -> int:
         return 1 << 40 if self.max_occurrences is None else self.max_occurrences - self.fired
@@ -115,7 +124,9 @@ class Foretold:
             self.passed = until
 
     def retime(self, occurrences: Sequence[int], now: int) -> None:
-        """The occurrences of its new timetable."""
+        """The occurrences of its new timetable. What was due of the old one is passed over."""
+        if self.is_due(now):
+            self._note(self.occurrences[self.passed : bisect_right(self.occurrences, now)], "SKIPPED")
         self.occurrences, self.passed, self.created_at = occurrences, bisect_right(occurrences, now), now
         self.was_retimed = True
 

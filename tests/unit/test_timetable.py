@@ -196,13 +196,7 @@ def test_a_timetable_is_put_into_words(timetable: Timetable, words: str) -> None
 
 
 NOW = instant("2026-01-01T12:00")
-ODD = [
-    "2026-01-01T12:00Z",
-    "2026-W49-1T12:00:00+01:00",
-    "20261201T120000+0100",
-    "2026-02-30T12:00:00Z",
-    "2026-01-01T25:00:00Z",
-]
+ODD = ["2026-01-01T12:00Z", "2026-W49-1T12:00:00+01:00", "20261201T120000+0100", "2026-02-30T12:00:00Z"]
 
 
 def test_a_delay_counts_from_now() -> None:

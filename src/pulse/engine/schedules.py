@@ -225,7 +225,7 @@ class Schedules:
             if known := (await get_jobs(conn, bucket=bucket, ids=[own])).get(own):
                 return _triggered(schedule, known), []
             now = await read_clock(conn)
-            if now == schedule.next_run_at or not now.microsecond:  # the instant of an occurrence is the timetable's
+            if _is_occurrence(schedule, now):  # that instant is the timetable's own
                 now += MOMENT
             while await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
                 now += MOMENT  # an instant makes one job, and this one has made its own
@@ -329,6 +329,13 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
     if not found:
         raise ScheduleNotFound(str(name))
     return found[0]
+
+
+def _is_occurrence(schedule: Schedule, instant: datetime) -> bool:
+    try:
+        return schedule.timed.next_after(instant - MOMENT) == instant
+    except InvalidCron:
+        return False
 
 
 def _triggered(schedule: Schedule, job: Job) -> Fire:

@@ -92,8 +92,7 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
     notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)
-        notes += [Note(each, FireOutcome.SKIPPED, "max_occurrences is reached") for each in fires[left:]]
-        fires = fires[:left]
+        fires = fires[:left]  # with the last of them its timetable has ended: what would follow is no occurrence
         if due.fired + len(fires) >= due.max_occurrences:
             following = buffered = None
     if buffered is not None and buffered != due.buffered_for:

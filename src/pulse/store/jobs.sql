@@ -115,14 +115,14 @@ submitted as (
     from patience, turn
     on conflict do nothing
     returning id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-        ready_at, claimed_at, lease_until, timeout, deadline, trace, status
+        ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for, status
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
     select :bucket, topic, status, 1, pulse.now() from submitted
 )
 select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-    ready_at, claimed_at, lease_until, timeout, deadline, trace
+    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
 from submitted;
 
 -- name: free_keys(buckets, topics, keys)
