@@ -535,11 +535,13 @@ select id from moved;
 
 -- name: peek_duties(buckets)
 -- One read that tells the loops which buckets have anything to do, and when the next job and the next schedule fall
--- due. What is long past is past by a day: an instant of any size must not stop the loop.
+-- due. What is long past is past by a day: an instant of any size must not stop the loop (and `greatest` skips nulls).
 select
     bucket,
-    greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() as until_due,
-    greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() as until_late,
+    case when due.run_at is not null
+        then greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() end as until_due,
+    case when late.deadline is not null
+        then greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() end as until_late,
     (select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
      where next_run_at is not null and paused_at is null order by next_run_at limit 1) as until_fire,
     exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering
