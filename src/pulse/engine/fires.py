@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.schedules")
 
 BATCH = 1_000
+LANES = 2  # while batches are full: one is decided here while the database writes the other
+PATIENCE = 0.005  # seconds for which others that share the loop can wait
 MOST_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
 Read = Callable[["Connection"], Awaitable[list[DueSchedule]]]
 Decide = Callable[[DueSchedule, datetime], Firing]
@@ -58,19 +61,23 @@ class Fires:
 
     async def step(self) -> timedelta:
         """Fire what is due; answers with how long until the next is."""
-        self._has_more = False
-        await self.fire_due()
-        if self._has_more:
-            return AT_ONCE
         peek = await self._database.run(store.peek_schedules, reserved=True)
-        wait = LONGEST_SLEEP
         if peek.is_buffering:
             await self.fire_buffered()
-            wait = self._tick
+        wait = self._tick if peek.is_buffering else LONGEST_SLEEP
         if peek.until_due is None:
             return wait
-        # Due, yet not fired: another process has it, or is changing it. Whoever that is, it is soon over.
-        return min(wait, peek.until_due if peek.until_due > AT_ONCE else self._tick)
+        if peek.until_due > AT_ONCE:
+            return min(wait, peek.until_due)
+        # Looked at before and after: what falls due in between is not taken for what another process has.
+        return AT_ONCE if await self._fire_side_by_side() else self._tick
+
+    async def _fire_side_by_side(self) -> int:
+        lanes, self._has_more = LANES if self._has_more else 1, False
+        results = await asyncio.gather(*(self.fire_due() for _ in range(lanes)), return_exceptions=True)
+        for problem in (result for result in results if isinstance(result, BaseException)):
+            raise problem
+        return sum(result for result in results if isinstance(result, int))
 
     async def fire_due(self) -> int:
         """One batch; answers with how many were due."""
@@ -150,10 +157,13 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[
     plans: list[Plan] = []
     made: list[Made] = []
     noted: list[Noted] = []
+    rested_at = time.monotonic()
     for each in due:
         if len(made) >= MOST_JOBS:
             break
-        await asyncio.sleep(0)  # a thousand that missed days take a second to decide, and others have to work
+        if time.monotonic() - rested_at > PATIENCE:  # a thousand that missed days take a second to decide
+            await asyncio.sleep(0)
+            rested_at = time.monotonic()
         firing = _decided(each, choose)
         fires = firing.fires
         made += [

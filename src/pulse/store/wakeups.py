@@ -35,7 +35,7 @@ SPACING = 0.02  # seconds between two messages of one process
 PROBE_EVERY = 15.0  # a half-open connection raises nothing, so the listener calls itself
 PROBE_PATIENCE = 5.0
 LONGEST_MESSAGE = 7_900  # Postgres takes a little under 8,000 bytes
-SOON = timedelta(seconds=1)  # a job due later than this is found in time by polling
+SOON = timedelta(seconds=2)  # a job due later than this is found in time by polling
 _READY = re.compile(r"(-?\d{1,3}) (.+)")
 _LATER = re.compile(r"\+(\d{1,4})")
 _MOVED = re.compile(r"!(.+)")
