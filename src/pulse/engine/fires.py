@@ -165,25 +165,20 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[
             await asyncio.sleep(0)
             rested_at = time.monotonic()
         firing = _decided(each, choose)
-        fires = firing.fires
         made += [
-            Made(each.id, at, fire_id(each.id, at, each.bucket), jittered(each, at, firing.next_run_at)) for at in fires
+            Made(each.id, at, fire_id(each.id, at, each.bucket), jittered(each, at, firing.next_run_at))
+            for at in firing.fires
         ]
         noted += [_line(each.id, note) for note in firing.notes]
-        last = fires[-1] if fires else None
-        plans.append(
-            Plan(
-                each.id,
-                each.next_run_at,
-                firing.next_run_at,
-                firing.status,
-                firing.error,
-                firing.buffered_for,
-                len(fires),
-                last,
-            )
-        )
+        plans.append(_plan(each, firing))
     return plans, made, noted
+
+
+def _plan(due: DueSchedule, firing: Firing) -> Plan:
+    if firing.is_usual(due):
+        return Plan(due.id, due.next_run_at, firing.next_run_at)
+    fires, rest = firing.fires, (firing.status, firing.error, firing.buffered_for)
+    return Plan(due.id, due.next_run_at, firing.next_run_at, *rest, len(fires), fires[-1] if fires else None)
 
 
 def _decided(due: DueSchedule, choose: Decide) -> Firing:

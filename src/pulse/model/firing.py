@@ -77,6 +77,11 @@ class Firing(NamedTuple):
     buffered_for: datetime | None = None
     error: str | None = None
 
+    def is_usual(self, due: DueSchedule) -> bool:
+        """Its occurrence fires, and the next one follows."""
+        fires_cursor = len(self.fires) == 1 and self.fires[0] is due.next_run_at
+        return fires_cursor and self.status is ScheduleStatus.ACTIVE and self.buffered_for is None
+
 
 def decide(due: DueSchedule, now: datetime) -> Firing:
     try:

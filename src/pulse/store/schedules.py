@@ -44,16 +44,16 @@ _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
 
 class Plan(NamedTuple):
-    """How one schedule's row moves."""
+    """How one schedule's row moves. None: as usual."""
 
     id: UUID
     cursor: datetime | None
     next: datetime | None
-    status: str
-    error: str | None
-    buffered: datetime | None
-    fired: int
-    last: datetime | None
+    status: str | None = None  # ACTIVE
+    error: str | None = None
+    buffered: datetime | None = None
+    fired: int | None = None  # one job, for the cursor's occurrence
+    last: datetime | None = None
 
 
 class Made(NamedTuple):
@@ -232,7 +232,10 @@ async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> N
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[list[Any]]:  # noqa: ANN401
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in kind._fields]
+    """What the rows have in each place; nothing, where all of them have none: it is not sent."""
+    if not rows:
+        return [[] for _ in kind._fields]
+    return [[] if column.count(None) == len(column) else list(column) for column in zip(*rows, strict=True)]
 
 
 def _rows(schedules: Sequence[Schedule], buckets: Sequence[int]) -> str:

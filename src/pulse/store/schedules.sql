@@ -46,6 +46,7 @@ where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and fini
 -- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
 -- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
+-- What is as usual is not sent: a schedule stays active and fires its cursor's occurrence, at once.
 -- Everything here goes through an index: plans are pinned, so joining two of the lists would compare each with each.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -53,11 +54,11 @@ with patience as materialized (
 moved as (
     update pulse.schedules
     set next_run_at = plan.next,
-        status = plan.status,
+        status = coalesce(plan.status, 'ACTIVE'),
         error = plan.error,
         buffered_for = plan.buffered,
-        fired = fired + plan.count,
-        last_run_at = coalesce(plan.last, last_run_at)
+        fired = fired + coalesce(plan.count, 1),
+        last_run_at = coalesce(plan.last, case when plan.count is null then plan.cursor else last_run_at end)
     from (
         select * from unnest(
             :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :statuses::text[], :errors::text[],
@@ -68,13 +69,21 @@ moved as (
     where schedules.id = plan.id and schedules.next_run_at is not distinct from plan.cursor
     returning schedules.id
 ),
+new as materialized (
+    select fire.* from patience, unnest(
+        :fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[]
+    ) as fire (schedule_id, occurrence, run_at, job_id)
+    left join lateral (
+        select true as is_known from pulse.fires
+        where fires.schedule_id = fire.schedule_id and fires.occurrence = fire.occurrence and outcome = 'FIRED'
+        offset 0
+    ) as before on true
+    where is_known is null
+),
 fired as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, run_at, job_id)
-    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, run_at, job_id
-    from patience, unnest(:fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[])
-        as fire (schedule_id, occurrence, run_at, job_id)
-    on conflict do nothing
-    returning schedule_id, occurrence, run_at, job_id
+    select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, run_at, job_id from new
+    returning 1
 ),
 noted as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, reason, logged_at, occurrences, newest)
@@ -91,15 +100,18 @@ made as (
         schedule_id, scheduled_for, submitted_at, run_at, ready_at, status, lease_id
     )
     select
-        template.bucket, fired.job_id, template.topic, template.task, template.payload, template.priority,
+        template.bucket, new.job_id, template.topic, template.task, template.payload, template.priority,
         template.max_attempts, template.retry, template.timeout, template.result_ttl, template.tags,
-        fired.schedule_id, fired.occurrence, pulse.now(), coalesce(fired.run_at, pulse.now()),
-        case when fired.run_at > pulse.now() then null else pulse.now() end,
-        case when fired.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
+        new.schedule_id, new.occurrence, pulse.now(), coalesce(new.run_at, pulse.now()),
+        case when new.run_at > pulse.now() then null else pulse.now() end,
+        case when new.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
         extract(epoch from pulse.now()) * 1000000
-    from fired
-    cross join lateral (select * from pulse.schedules where schedules.id = fired.schedule_id offset 0) as template
-    on conflict do nothing
+    from new
+    cross join lateral (select * from pulse.schedules where schedules.id = new.schedule_id offset 0) as template
+    left join lateral (
+        select true as is_known from pulse.jobs where jobs.bucket = template.bucket and jobs.id = new.job_id offset 0
+    ) as before on true
+    where is_known is null
     returning bucket, topic, priority, status
 ),
 tallied as (
