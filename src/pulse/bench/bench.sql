@@ -127,7 +127,7 @@ select extract(epoch from claimed_at - scheduled_for)::float8 * 1000
 from pulse.jobs where bucket = :bucket and topic = :topic and claimed_at is not null;
 
 -- name: made_ids(bucket, topic)
-select id from pulse.jobs where bucket = :bucket and topic = :topic;
+select id, scheduled_for from pulse.jobs where bucket = :bucket and topic = :topic;
 
 -- name: create_twin()
 -- A table with all that jobs has, for what any insert of such rows must pay.
@@ -137,11 +137,12 @@ create table pulse.twin (like pulse.jobs including all) with (fillfactor = 70);
 -- name: drop_twin()
 drop table if exists pulse.twin;
 
--- name: insert_twin(ids, topic, bucket, payload)
+-- name: insert_twin(ids, topics, buckets, payloads, instants)
 insert into pulse.twin (
     bucket, id, topic, task, payload, priority, max_attempts, schedule_id, scheduled_for, submitted_at, run_at, ready_at,
     status, lease_id
 )
-select :bucket, id, :topic, :topic, :payload::jsonb, 0, 3, id, statement_timestamp(), statement_timestamp(),
-    statement_timestamp(), statement_timestamp(), 'PENDING', 1
-from unnest(:ids::uuid[]) as id;
+select bucket, id, topic, topic, payload, 0, 3, id, instant, statement_timestamp(), statement_timestamp(),
+    statement_timestamp(), 'PENDING', 1
+from unnest(:ids::uuid[], :topics::text[], :buckets::smallint[], :payloads::jsonb[], :instants::timestamptz[])
+    as new (id, topic, bucket, payload, instant);

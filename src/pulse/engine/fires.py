@@ -33,6 +33,7 @@ log = logging.getLogger("pulse.schedules")
 
 BATCH = 1_000
 LANES = 2  # while batches are full: one is decided here while the database writes the other
+IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
 MOST_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
 Read = Callable[["Connection"], Awaitable[list[DueSchedule]]]
@@ -73,11 +74,19 @@ class Fires:
         return AT_ONCE if await self._fire_side_by_side() else self._tick
 
     async def _fire_side_by_side(self) -> int:
-        lanes, self._has_more = LANES if self._has_more else 1, False
-        results = await asyncio.gather(*(self.fire_due() for _ in range(lanes)), return_exceptions=True)
-        for problem in (result for result in results if isinstance(result, BaseException)):
-            raise problem
-        return sum(result for result in results if isinstance(result, int))
+        """A batch; while there are more, several lanes of them, for as long as a stop can wait."""
+        self._has_more = False
+        fired = await self.fire_due()
+        if self._has_more:
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(LANES):
+                    lanes.create_task(self._fire_in_a_row())
+        return fired
+
+    async def _fire_in_a_row(self) -> None:
+        for _ in range(IN_A_ROW):
+            if not await self.fire_due():
+                break
 
     async def fire_due(self) -> int:
         """One batch; answers with how many were due."""

@@ -159,12 +159,21 @@ class ScheduleProbe(Probe):
 
     async def insert_raw(self, topic: str, payload: str, size: int) -> float:
         """Seconds to insert the rows of these jobs again, so many at a time, into a table like theirs."""
-        ids = [row["id"] for row in await self._conn.rows("made_ids", bucket=self._bucket(topic), topic=topic)]
+        bucket = self._bucket(topic)
+        rows = await self._conn.rows("made_ids", bucket=bucket, topic=topic)
         await self._conn.execute(self._conn.text("create_twin"))
         started = time.perf_counter()
-        for start in range(0, len(ids), size):
-            part = ids[start : start + size]
-            await self._conn.rows("insert_twin", ids=part, topic=topic, bucket=self._bucket(topic), payload=payload)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            count = len(part)
+            await self._conn.rows(
+                "insert_twin",
+                ids=[row["id"] for row in part],
+                topics=[topic] * count,
+                buckets=[bucket] * count,
+                payloads=[payload] * count,
+                instants=[row["scheduled_for"] for row in part],
+            )
         seconds = time.perf_counter() - started
         await self._conn.execute(self._conn.text("drop_twin"))
         return seconds
