@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,10 +17,14 @@ from pulse.model.schedules import (
     Fire,
     FireOutcome,
     NewSchedule,
+    Overlap,
     Schedule,
+    ScheduleFilter,
+    ScheduleStatus,
 )
+from pulse.store.pool import Connection
 from tests.clock import FrozenClock
-from tests.factories import a_new_job, claim_one
+from tests.factories import a_new_job, a_report, claim_one
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -127,3 +132,103 @@ async def test_an_hour_away_is_caught_up_with_as_the_policy_says(
     assert (await engine.schedules.get("each minute")).next_run_at == at(13, 1)
     if catch_up is CatchUp.REPLAY:
         assert [job.scheduled_for for job in found] == [at(12, 0) + MINUTE * n for n in range(1, 61)]
+
+
+async def test_two_hundred_broken_schedules_at_the_head_delay_nobody(
+    engine: Engine, clock: FrozenClock, conn: Connection
+) -> None:
+    """Their zone has gone, and half of them the database refuses as well."""
+    for number in range(100):
+        await create(engine, name=f"zone {number}", zone="Europe/Berlin")
+        await create(engine, name=f"task {number}", job=a_new_job(task="forbidden"))
+    for number in range(50):
+        await create(engine, name=f"good {number}", job=a_new_job(task="allowed"), every=MINUTE)
+    await conn.execute("update pulse.schedules set zone = 'Atlantis/Center' where name like 'zone %'")
+    await conn.execute("alter table pulse.jobs add constraint forbidden check (task <> 'forbidden') not valid")
+    try:
+        await clock.advance(MINUTE)
+        await engine.duties.fires.fire_due()  # one batch, however many parts it falls into
+    finally:
+        await conn.execute("alter table pulse.jobs drop constraint forbidden")
+
+    assert len(await made(engine)) == 50
+    page = await engine.schedules.find(ScheduleFilter(status=ScheduleStatus.BROKEN), limit=500)
+    reasons = Counter("Atlantis" in (schedule.error or "") for schedule in page.schedules)
+    assert reasons == {True: 100, False: 100}
+    assert all(schedule.next_run_at is None for schedule in page.schedules)
+    assert await fire(engine) == 0
+
+
+async def test_an_interval_is_counted_from_its_last_target_and_not_from_when_it_fired(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    await create(engine, every=10 * MINUTE)
+    for _ in range(5):
+        await clock.advance(10 * MINUTE + timedelta(seconds=7))
+        await fire(engine)
+
+    assert [job.scheduled_for for job in await made(engine)] == [NOON + 10 * MINUTE * n for n in range(1, 6)]
+
+
+async def test_jitter_spreads_the_starts_the_same_way_each_time_and_before_the_next(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    for number in range(20):
+        await create(engine, name=f"s{number}", jitter=HOUR)
+    await clock.advance(timedelta(seconds=30))
+    await fire(engine)
+    jobs = await made(engine)
+
+    spread = [job.run_at - at(12, 1) for job in jobs]
+    assert len(set(spread)) == 20
+    assert all(timedelta() <= each < MINUTE for each in spread), "an hour would reach over the next minute"
+    assert {job.status for job in jobs} == {JobStatus.SCHEDULED}
+
+
+@pytest.mark.parametrize(
+    ("given", "starts"),
+    [
+        ({"max_occurrences": 2}, [at(12, 1), at(12, 2)]),
+        ({"starts_at": at(12, 3), "ends_at": at(12, 5)}, [at(12, 3), at(12, 4)]),
+        ({"at": at(12, 2)}, [at(12, 2)]),
+        ({"after": MINUTE}, [NOON + MINUTE]),
+        ({"every": 2 * MINUTE, "ends_at": at(12, 6)}, [NOON + 2 * MINUTE, NOON + 4 * MINUTE]),
+    ],
+)
+async def test_a_timetable_that_ends_is_completed_and_kept(
+    engine: Engine, clock: FrozenClock, given: dict[str, Any], starts: list[datetime]
+) -> None:
+    await create(engine, **given)
+    for _ in range(10):
+        await clock.advance(MINUTE)
+        await fire(engine)
+
+    assert [job.scheduled_for for job in await made(engine)] == starts
+    over = await engine.schedules.get("each minute")
+    assert (over.status, over.next_run_at, over.fired) == (ScheduleStatus.COMPLETED, None, len(starts))
+    assert accounted(await log(engine)) == len(starts)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "outcomes"),
+    [
+        (Overlap.ALLOW, ["FIRED", "FIRED", "FIRED", "FIRED"]),
+        (Overlap.SKIP, ["FIRED", "SKIPPED", "SKIPPED", "FIRED"]),
+        (Overlap.BUFFER_ONE, ["FIRED", "BUFFERED", "FIRED", "SKIPPED", "BUFFERED"]),
+    ],
+)
+async def test_what_happens_while_the_job_before_is_unfinished(
+    engine: Engine, clock: FrozenClock, overlap: Overlap, outcomes: list[str]
+) -> None:
+    await create(engine, overlap=overlap)
+    for _ in range(3):
+        await clock.advance(MINUTE)
+        await fire(engine)
+    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.duties.fires.fire_buffered()
+    await clock.advance(MINUTE)
+    await fire(engine)
+
+    assert [line.outcome for line in await log(engine)] == outcomes
+    waited = [job.scheduled_for for job in await made(engine)]
+    assert (at(12, 2) in waited) == (overlap is not Overlap.SKIP)

@@ -32,7 +32,7 @@ TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
 TALLY_EVERY = timedelta(seconds=2)
-TALLY_IDLE = timedelta(seconds=5)  # counts are exact without it: it only keeps the reading of them cheap
+TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps the reading of them cheap
 
 
 class Duties:
