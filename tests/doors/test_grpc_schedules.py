@@ -969,7 +969,7 @@ async def test_a_handler_knows_the_instant_it_was_made_for(settings: Settings, s
             return len(told) == 3
 
         await until(all_told)
-        jobs = {scheduled_for: await link.get(job_id) for job_id, scheduled_for in told}
+        jobs = {scheduled_for: await link.wait(job_id, seconds=20) for job_id, scheduled_for in told}
 
     assert set(jobs) == {None, fire.occurrence, soon}
     assert (jobs[None].id, jobs[fire.occurrence].id) == (plain.id, fire.job_id)

@@ -78,8 +78,8 @@ STATES: dict[str, dict[str, Any]] = {
     "empty": {"schedules": 0, "fires": 0, "statistics": False},
     "empty and analyzed": {"schedules": 0, "fires": 0, "statistics": True},
     "one and analyzed": {"schedules": 1, "fires": 1, "statistics": True},
-    "crowded": {"schedules": 100_000, "fires": 200_000, "statistics": False},
-    "crowded and analyzed": {"schedules": 100_000, "fires": 200_000, "statistics": True},
+    "crowded": {"schedules": 30_000, "fires": 60_000, "statistics": False},
+    "crowded and analyzed": {"schedules": 30_000, "fires": 60_000, "statistics": True},
 }
 
 

@@ -220,7 +220,7 @@ async def test_a_job_due_soon_is_told_of_here_at_once_and_there_soon(
 
 
 async def test_a_job_due_late_is_left_to_polling(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
-    await submit_one(here[0], delay=timedelta(seconds=2))
+    await submit_one(here[0], delay=timedelta(seconds=3))
     await submit_one(here[0], topic="after it")
 
     await there[1].until(lambda heard: heard.woken)
@@ -296,9 +296,9 @@ async def test_enqueue_does_not_wake_after_a_rollback(
     ("options", "message"),
     [
         ('{"delay": 0.25}', ["+250"]),
-        ('{"delay": 1}', ["+1000"]),
+        ('{"delay": 2}', ["+2000"]),
         ('{"delay": 0.0001}', ["+0"]),
-        ('{"delay": 1.5}', []),
+        ('{"delay": 2.5}', []),
         ('{"delay": 0}', ["0 mail"]),
         ('{"run_at": "2020-01-01T00:00:00Z", "priority": -3}', ["-3 mail"]),
         ('{"topic": "in two words", "priority": 100}', ["100 in two words"]),
