@@ -106,8 +106,13 @@ select
 from generate_series(0, :schedules::int - 1) as n
 cross join lateral (select statement_timestamp() + :due_in::interval + n * :spacing::interval as at) as due;
 
--- name: unfired(name)
-select count(*)::int from pulse.schedules where name >= :name and name < :name || ':' and fired = 0;
+-- name: has_unfired()
+-- Those are the first in the order in which they fall due, so that asking disturbs nobody.
+select exists (
+    select from pulse.schedules
+    where next_run_at is not null and paused_at is null and fired = 0
+    order by next_run_at limit 1
+);
 
 -- name: fire_seconds(name)
 -- From the instant they were due to the last of them.

@@ -30,8 +30,8 @@ async def fire(plan: Plan) -> Result:
         await probe.fill(OTHERS, COUNT_OF_OTHERS, stamp.topic, "{}", due_in=LEAD, spacing=SPACING)
         await probe.settle()
         engine.start()
-        seconds = await until_fired(probe, BURST)
-        await until_fired(probe, OTHERS)
+        await until_fired(probe)
+        seconds = await probe.fire_seconds(BURST)
         await engine.stop()
         raw_seconds = await probe.insert_raw(noop.topic, payload, ROWS_AT_ONCE)
         late = await probe.fire_lateness(OTHERS)
@@ -55,7 +55,7 @@ async def on_time(plan: Plan) -> Result:
         workers(plan.settings, count=1, topics=[stamp.topic]),
     ):
         await probe.fill(OTHERS, plan.jobs, stamp.topic, "{}", due_in=LEAD, spacing=4 * SPACING)
-        await until_fired(probe, OTHERS)
+        await until_fired(probe)
         await asyncio.sleep(1)
         made = percentiles(await probe.fire_lateness(OTHERS))
         begun = percentiles(await probe.start_lateness(stamp.topic))
@@ -63,7 +63,6 @@ async def on_time(plan: Plan) -> Result:
     return Result(scenario="on-time", jobs=plan.jobs, **begun, settings=settings | {"made_p99_ms": made["p99_ms"]})
 
 
-async def until_fired(probe: ScheduleProbe, name: str) -> float:
-    while await probe.unfired(name):  # noqa: ASYNC110
+async def until_fired(probe: ScheduleProbe) -> None:
+    while await probe.has_unfired():  # noqa: ASYNC110
         await asyncio.sleep(0.25)
-    return await probe.fire_seconds(name)

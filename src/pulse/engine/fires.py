@@ -168,26 +168,34 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide) -> tuple[list[
     noted: list[Noted] = []
     rested_at = time.monotonic()
     for each in due:
-        if len(made) >= MOST_JOBS:
+        if len(made) + len(plans) >= MOST_JOBS:
             break
         if time.monotonic() - rested_at > PATIENCE:  # a thousand that missed days take a second to decide
             await asyncio.sleep(0)
             rested_at = time.monotonic()
         firing = _decided(each, choose)
-        made += [
-            Made(each.id, at, fire_id(each.id, at, each.bucket), jittered(each, at, firing.next_run_at))
-            for at in firing.fires
-        ]
+        if firing.is_usual(each):
+            plans.append(_usual(each, firing))
+            continue
+        made += _made(each, firing)
         noted += [_line(each.id, note) for note in firing.notes]
-        plans.append(_plan(each, firing))
+        fires, rest = firing.fires, (firing.status, firing.error, firing.buffered_for)
+        last = fires[-1] if fires else None
+        plans.append(Plan(each.id, each.next_run_at, firing.next_run_at, None, None, *rest, len(fires), last))
     return plans, made, noted
 
 
-def _plan(due: DueSchedule, firing: Firing) -> Plan:
-    if firing.is_usual(due):
-        return Plan(due.id, due.next_run_at, firing.next_run_at)
-    fires, rest = firing.fires, (firing.status, firing.error, firing.buffered_for)
-    return Plan(due.id, due.next_run_at, firing.next_run_at, *rest, len(fires), fires[-1] if fires else None)
+def _usual(due: DueSchedule, firing: Firing) -> Plan:
+    at = due.next_run_at
+    assert at is not None
+    run_at = None if due.jitter is None else jittered(due, at, firing.next_run_at)
+    return Plan(due.id, at, firing.next_run_at, fire_id(due.id, at, due.bucket), run_at)
+
+
+def _made(due: DueSchedule, firing: Firing) -> list[Made]:
+    return [
+        Made(due.id, at, fire_id(due.id, at, due.bucket), jittered(due, at, firing.next_run_at)) for at in firing.fires
+    ]
 
 
 def _decided(due: DueSchedule, choose: Decide) -> Firing:

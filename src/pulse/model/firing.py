@@ -80,7 +80,7 @@ class Firing(NamedTuple):
     def is_usual(self, due: DueSchedule) -> bool:
         """Its occurrence fires, and the next one follows."""
         fires_cursor = len(self.fires) == 1 and self.fires[0] is due.next_run_at
-        return fires_cursor and self.status is ScheduleStatus.ACTIVE and self.buffered_for is None
+        return fires_cursor and not self.notes and self.status is ScheduleStatus.ACTIVE and self.buffered_for is None
 
 
 def decide(due: DueSchedule, now: datetime) -> Firing:

@@ -145,8 +145,8 @@ class ScheduleProbe(Probe):
         await super().settle()
         await self._raw.execute(f'vacuum (analyze) "{self._schema}".schedules, "{self._schema}".fires')
 
-    async def unfired(self, name: str) -> int:
-        return int((await self._conn.rows("unfired", name=name))[0][0])
+    async def has_unfired(self) -> bool:
+        return bool((await self._conn.rows("has_unfired"))[0][0])
 
     async def fire_seconds(self, name: str) -> float:
         return float((await self._conn.rows("fire_seconds", name=name))[0][0])

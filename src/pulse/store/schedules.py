@@ -49,6 +49,8 @@ class Plan(NamedTuple):
     id: UUID
     cursor: datetime | None
     next: datetime | None
+    job_id: UUID | None = None  # of the job for the cursor's occurrence
+    run_at: datetime | None = None
     status: str | None = None  # ACTIVE
     error: str | None = None
     buffered: datetime | None = None
@@ -123,11 +125,13 @@ async def fire_schedules(
         "ids": plan[0],
         "cursors": plan[1],
         "nexts": plan[2],
-        "statuses": plan[3],
-        "errors": plan[4],
-        "buffered": plan[5],
-        "counts": plan[6],
-        "lasts": plan[7],
+        "own_job_ids": plan[3],
+        "own_run_ats": plan[4],
+        "statuses": plan[5],
+        "errors": plan[6],
+        "buffered": plan[7],
+        "counts": plan[8],
+        "lasts": plan[9],
         "fired_by": fire[0],
         "occurrences": fire[1],
         "job_ids": fire[2],

@@ -43,7 +43,7 @@ for no key update skip locked;
 select id from unnest(:ids::uuid[]) as wanted (id)
 where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
 
--- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
+-- name: fire_schedules(ids, cursors, nexts, own_job_ids, own_run_ats, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
 -- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
 -- What is as usual is not sent: a schedule stays active and fires its cursor's occurrence, at once.
@@ -61,18 +61,27 @@ moved as (
         last_run_at = coalesce(plan.last, case when plan.count is null then plan.cursor else last_run_at end)
     from (
         select * from unnest(
-            :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :statuses::text[], :errors::text[],
-            :buffered::timestamptz[], :counts::int[], :lasts::timestamptz[]
-        ) as plan (id, cursor, next, status, error, buffered, count, last)
+            :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :own_job_ids::uuid[],
+            :own_run_ats::timestamptz[], :statuses::text[], :errors::text[], :buffered::timestamptz[], :counts::int[],
+            :lasts::timestamptz[]
+        ) as plan (id, cursor, next, job_id, run_at, status, error, buffered, count, last)
         limit cardinality(:ids::uuid[])
     ) as plan
     where schedules.id = plan.id and schedules.next_run_at is not distinct from plan.cursor
-    returning schedules.id
+    returning plan.job_id, plan.cursor as occurrence, plan.run_at, schedules.id as schedule_id, bucket, topic, task, payload,
+        priority, max_attempts, retry, timeout, result_ttl, tags
 ),
-new as materialized (
-    select fire.* from patience, unnest(
+more as (
+    select fire.job_id, fire.occurrence, fire.run_at, fire.schedule_id, bucket, topic, task, payload,
+        priority, max_attempts, retry, timeout, result_ttl, tags
+    from unnest(
         :fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[]
     ) as fire (schedule_id, occurrence, run_at, job_id)
+    cross join lateral (select * from pulse.schedules where schedules.id = fire.schedule_id offset 0) as template
+),
+new as materialized (
+    select fire.*
+    from patience, (select * from moved where job_id is not null union all select * from more) as fire
     left join lateral (
         select true as is_known from pulse.fires
         where fires.schedule_id = fire.schedule_id and fires.occurrence = fire.occurrence and outcome = 'FIRED'
@@ -100,16 +109,15 @@ made as (
         schedule_id, scheduled_for, submitted_at, run_at, ready_at, status, lease_id
     )
     select
-        template.bucket, new.job_id, template.topic, template.task, template.payload, template.priority,
-        template.max_attempts, template.retry, template.timeout, template.result_ttl, template.tags,
+        new.bucket, new.job_id, new.topic, new.task, new.payload, new.priority,
+        new.max_attempts, new.retry, new.timeout, new.result_ttl, new.tags,
         new.schedule_id, new.occurrence, pulse.now(), coalesce(new.run_at, pulse.now()),
         case when new.run_at > pulse.now() then null else pulse.now() end,
         case when new.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
         extract(epoch from pulse.now()) * 1000000
     from new
-    cross join lateral (select * from pulse.schedules where schedules.id = new.schedule_id offset 0) as template
     left join lateral (
-        select true as is_known from pulse.jobs where jobs.bucket = template.bucket and jobs.id = new.job_id offset 0
+        select true as is_known from pulse.jobs where jobs.bucket = new.bucket and jobs.id = new.job_id offset 0
     ) as before on true
     where is_known is null
     returning bucket, topic, priority, status
