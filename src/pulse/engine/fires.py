@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.schedules")
 
 BATCH = 1_000
-LANES = 2  # while batches are full: one is decided here while the database writes the other
+LANES = 3  # while batches are full: one is decided here while the database writes the others
 IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
 MOST_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
