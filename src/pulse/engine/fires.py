@@ -36,11 +36,11 @@ LANES = 3  # while batches are full: one is decided here while the database writ
 IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
 MOST_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
+LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
+AT_ONCE = timedelta()
+
 Read = Callable[["Connection"], Awaitable[list[DueSchedule]]]
 Decide = Callable[[DueSchedule, datetime], Firing]
-
-LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks every second, and wakes this one when something is due
-AT_ONCE = timedelta()
 
 
 class Refused(Exception):
