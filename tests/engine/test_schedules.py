@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pulse.engine import duties
+from pulse.engine.duties import AT_ONCE, PRUNE_EVERY
 from pulse.engine.engine import Engine
 from pulse.engine.schedules import Schedules
 from pulse.model.jobs import Job, JobFilter, JobStatus
@@ -232,3 +234,23 @@ async def test_what_happens_while_the_job_before_is_unfinished(
     assert [line.outcome for line in await log(engine)] == outcomes
     waited = [job.scheduled_for for job in await made(engine)]
     assert (at(12, 2) in waited) == (overlap is not Overlap.SKIP)
+
+
+async def test_old_lines_are_pruned_round_after_round_and_young_ones_stay(
+    engine: Engine, clock: FrozenClock, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duties, "BATCH", 3)  # schedules of a look, and lines of a round
+    for number in range(7):
+        await create(engine, name=f"s{number}", every=HOUR)
+    for _ in range(4):
+        await clock.advance(HOUR)
+        await fire(engine)
+    await engine.schedules.delete("s3")  # nobody asks for its lines any more; they go when they are old
+    await clock.advance(engine.settings.keep_fires - 90 * MINUTE)
+
+    sleeps = [await engine.duties.prune() for _ in range(12)]
+
+    left = await conn.fetch("select count(*) from pulse.fires group by schedule_id")
+    assert [row["count"] for row in left] == [2] * 7, "two of the four are younger than that"
+    assert sleeps.count(AT_ONCE) >= 4
+    assert await engine.duties.prune() == PRUNE_EVERY

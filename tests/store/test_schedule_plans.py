@@ -52,7 +52,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "list_schedules": (["", None, None, None, None, None, 50], {"schedules_name_key"}),
     "list_fires": ([AN_ID, NOW, "", 50], {"fires_pkey", "jobs_pkey"}),
     "fired_occurrences": ([AN_ID, [NOW]], {"fires_pkey"}),
-    "prune_fires": ([KEEP, 1_000], {"fires_logged"}),
+    "prune_fires": ([AN_ID, 1_000, KEEP, 1_000], {"fires_pkey"}),
 }
 BY_KEY = {"Index Scan", "Index Only Scan", "Tid Scan", "Bitmap Index Scan", "Bitmap Heap Scan"}
 

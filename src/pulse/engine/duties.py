@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pulse.engine.fires import Fires
 from pulse.engine.loops import Loop
@@ -20,7 +21,6 @@ from pulse.store.wakeups import SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from uuid import UUID
 
     from pulse.settings import Settings
     from pulse.store.jobs import DutyPeek, Woken
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pulse.store.wakeups import Wakeups
 
 BATCH = 1_000
+FIRST_ID = UUID(int=0)
 TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
@@ -44,6 +45,7 @@ class Duties:
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._settling = Settling(self._settings)
+        self._pruned_up_to = FIRST_ID
         self.fires = Fires(database, wakeups)
         self._fire = Loop("fire", self.fires.step)
         self._mourners: list[Callable[[UUID], None]] = []
@@ -148,10 +150,18 @@ class Duties:
                 cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
                 is_full |= max(pruned, cleared) == BATCH
             await store.forget_counts(conn)
-            fires = await prune_fires(conn, keep=self._settings.keep_fires, limit=BATCH)
-            return is_full or fires == BATCH
+            return await self._prune_fires(conn) or is_full
 
         return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
+
+    async def _prune_fires(self, conn: Connection) -> bool:
+        """Old lines of the next so many schedules; answers with whether they have more of them."""
+        keep = self._settings.keep_fires
+        last, lines = await prune_fires(conn, after=self._pruned_up_to, schedules=BATCH, keep=keep, limit=BATCH)
+        if lines == BATCH:
+            return True
+        self._pruned_up_to = last or FIRST_ID
+        return False
 
     async def tally(self) -> timedelta:
         """Fold the tallies into the counts."""

@@ -218,8 +218,12 @@ async def fired_occurrences(conn: Connection, *, schedule_id: UUID, occurrences:
     return {row["occurrence"] for row in rows}
 
 
-async def prune_fires(conn: Connection, *, keep: timedelta, limit: int) -> int:
-    return int((await conn.rows("prune_fires", keep=keep, limit=limit))[0][0])
+async def prune_fires(
+    conn: Connection, *, after: UUID, schedules: int, keep: timedelta, limit: int
+) -> tuple[UUID | None, int]:
+    """Where the next call goes on (none: at the beginning), and how many lines were removed."""
+    [row] = await conn.rows("prune_fires", after=after, schedules=schedules, keep=keep, limit=limit)
+    return row["last"], row["lines"]
 
 
 async def note_deploy(conn: Connection, *, app: str) -> Deploy:

@@ -85,8 +85,6 @@ create table if not exists pulse.fires (
     primary key (schedule_id, occurrence, outcome)
 ) with (autovacuum_vacuum_cost_delay = 1);
 
-create index if not exists fires_logged on pulse.fires (logged_at);
-
 -- The newest deploy that has declared its schedules, for each app.
 create table if not exists pulse.deploys (
     app text collate "C" primary key,
