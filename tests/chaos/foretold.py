@@ -124,8 +124,8 @@ class Foretold:
             self.passed = until
 
     def retime(self, occurrences: Sequence[int], now: int) -> None:
-        """The occurrences of its new timetable. What was due of the old one is passed over."""
-        if self.is_due(now):
+        """The occurrences of its new timetable. What was due of the old one is passed over, also during a pause."""
+        if not self.is_over:
             self._note(self.occurrences[self.passed : bisect_right(self.occurrences, now)], "SKIPPED")
         self.occurrences, self.passed, self.created_at = occurrences, bisect_right(occurrences, now), now
         self.was_retimed = True

@@ -70,7 +70,7 @@ class Sync:
         changed = [schedule for schedule in self.written if schedule.id in before]
         new = [schedule for schedule in self.written if schedule.id not in before]
         moved = [before[each.id] for each in changed if before[each.id].next_run_at != each.next_run_at]
-        await note_passed_over(conn, [each for each in moved if each.paused_at is None], "changed in code", now)
+        await note_passed_over(conn, moved, "changed in code", now)
         await store.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
         made = await store.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
         if taken := {each.name for each in new} - {each.name for each in made}:
