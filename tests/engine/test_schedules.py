@@ -12,7 +12,6 @@ import pytest
 from pulse.engine import duties
 from pulse.engine.duties import AT_ONCE, PRUNE_EVERY
 from pulse.engine.engine import Engine
-from pulse.engine.schedules import Schedules
 from pulse.model.jobs import Job, JobFilter, JobStatus
 from pulse.model.schedules import (
     CatchUp,
@@ -37,11 +36,6 @@ NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday, half a minute pa
 async def at_noon(clock: FrozenClock) -> None:
     clock.instant = NOON
     await clock.freeze()
-
-
-@pytest.fixture
-def schedules(engine: Engine) -> Schedules:
-    return engine.schedules
 
 
 def a_schedule(**given: Any) -> NewSchedule:
