@@ -114,10 +114,11 @@ made as (
         new.schedule_id, new.occurrence, pulse.now(), coalesce(new.run_at, pulse.now()),
         case when new.run_at > pulse.now() then null else pulse.now() end,
         case when new.run_at > pulse.now() then 'SCHEDULED' else 'PENDING' end,
-        extract(epoch from pulse.now()) * 1000000
+        (select extract(epoch from pulse.now()) * 1000000)
     from new
     left join lateral (
-        select true as is_known from pulse.jobs where jobs.bucket = new.bucket and jobs.id = new.job_id offset 0
+        select true as is_known from pulse.jobs
+        where jobs.bucket = new.bucket and jobs.id = new.job_id and :cause <> 'timetable' offset 0
     ) as before on true
     where is_known is null
     returning bucket, topic, priority, status
