@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "Pulse needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,embedded,fast,grpc]'
+		--constraint constraints.txt --editable '.[dev,embedded,fast,grpc,http,mcp]'
 	@touch $@
 
 demo: $(READY) ## Start a Postgres, submit a few thousand jobs, watch them drain

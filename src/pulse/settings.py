@@ -24,7 +24,18 @@ SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
 LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
 MOST_MESSAGE = 1 << 30
-LEAST = {"concurrency": 1, "threads": 1, "processes": 0, "calls_per_second": 1, "streams_per_token": 1}
+MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
+LEAST = {
+    "alarm_batch": 1,
+    "alarm_slots": 1,
+    "alarm_slots_per_destination": 1,
+    "alarm_max_failures": 0,
+    "concurrency": 1,
+    "threads": 1,
+    "processes": 0,
+    "calls_per_second": 1,
+    "streams_per_token": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,7 @@ class Settings:
     tls_cert: Path | None = None  # of the server; of a client where the server wants to see one
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # only clients it vouches for may connect
+    http_listen: str = "127.0.0.1:8700"
     message_limit: int = 16 << 20  # bytes
     calls_per_second: int = 2_000  # of one token
     streams_per_token: int = 1_000
@@ -61,10 +73,26 @@ class Settings:
     processes: int = 0  # handlers in processes of their own at a time; 0: as many as there are processors
     grace: timedelta = timedelta(seconds=25)  # what running handlers get when a worker is told to stop
 
+    alarm_tick: timedelta = timedelta(seconds=1)  # polling, where no wake-up came
+    alarm_lease: timedelta = timedelta(minutes=2)
+    alarm_batch: int = 100  # of one claim
+    alarm_max_failures: int = 5  # retries of an alarm that does not say
+    alarm_deadline: timedelta = timedelta(seconds=15)  # of one delivery, from the first look-up to the last byte
+    alarm_slots: int = 200  # deliveries of one process at a time
+    alarm_slots_per_destination: int = 16
+    alarm_jitter: bool = True  # spread retries a little; off, the ladder is exact
+    alarm_target: str | None = None  # where alarms go that name no URL
+    alarm_token: str | None = field(default=None, repr=False)  # for that target, as a bearer
+    alarm_networks: str = ""  # private networks and addresses that alarms may call all the same, between commas
+    alarm_ports: str = "80,443,8080,8443"  # those they may call elsewhere
+    alarm_plain_http: bool = False  # without TLS, outside those networks
+
     keep_completed: timedelta = timedelta(days=7)
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
     keep_fires: timedelta = timedelta(days=90)  # what became of each occurrence of a schedule
+    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been cancelled
+    keep_deliveries: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
         if not SCHEMA_NAME.fullmatch(self.schema) or self.schema.startswith("pg_"):
@@ -86,16 +114,22 @@ class Settings:
         if self.server_url is not None:
             parse_server_url(self.server_url)
         parse_listen(self.listen)
+        parse_listen(self.http_listen)
         if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
             raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 
     def _check_lengths(self) -> None:
-        for name in ("lease", "heartbeat", "watchdog", "tick", "patience"):
+        for name in ("lease", "heartbeat", "watchdog", "tick", "patience", "alarm_tick", "alarm_deadline"):
             if getattr(self, name) <= timedelta():
                 raise InvalidSettings(f"{name} must be longer than nothing")
-        for name in ("grace", "keep_completed", "keep_canceled", "keep_dead_lettered", "keep_fires"):
+        for name in ("grace", *(each.name for each in fields(self) if each.name.startswith("keep_"))):
             if getattr(self, name) < timedelta():
                 raise InvalidSettings(f"{name} cannot be less than nothing")
+        if self.alarm_lease < self.alarm_deadline + MARGIN:
+            raise InvalidSettings(
+                f"alarm_lease must be at least {MARGIN.seconds} s longer than alarm_deadline: a delivery that is still "
+                "under way must not be made again"
+            )
         if self.heartbeat * 3 > self.lease:
             raise InvalidSettings("lease must be at least three heartbeats long")
 
