@@ -1,4 +1,4 @@
-"""Which work does every process do beside its own? Promote, fire, reap, prune and tally, side by side without a leader.
+"""Which work does every process do beside its own? Promote, fire, wake, reap, prune and tally, without a leader.
 
 Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
 by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
@@ -14,8 +14,10 @@ from uuid import UUID
 
 from pulse.engine.fires import Fires
 from pulse.engine.loops import Loop
+from pulse.engine.wakes import Wakes
 from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
+from pulse.store.alarms import prune_alarms
 from pulse.store.schedules import prune_fires
 from pulse.store.wakeups import SOON
 
@@ -48,6 +50,7 @@ class Duties:
         self._pruned_up_to = FIRST_ID
         self.fires = Fires(database, wakeups)
         self._fire = Loop("fire", self.fires.step)
+        self.wakes = Wakes(database, wakeups)
         self._mourners: list[Callable[[UUID], None]] = []
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
@@ -62,7 +65,15 @@ class Duties:
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
         self._wakeups.on_later(promote.wake_within)
-        return [promote, self._fire, Loop("reap", self.watch), Loop("prune", self.prune), Loop("tally", self.tally)]
+        return [
+            promote,
+            self._fire,
+            self.wakes.loop,
+            self.wakes.recording,
+            Loop("reap", self.watch),
+            Loop("prune", self.prune),
+            Loop("tally", self.tally),
+        ]
 
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
@@ -70,7 +81,7 @@ class Duties:
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
             for peek in await store.peek_duties(conn, buckets=self._buckets):
-                sleeps.append(self._look_at_schedules(peek))
+                sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 woken += topics
@@ -88,6 +99,14 @@ class Duties:
             self._fire.wake_within(self._settings.tick)
         is_ahead = peek.until_fire is not None and peek.until_fire > AT_ONCE
         return peek.until_fire if is_ahead and peek.until_fire is not None else timedelta.max
+
+    def _look_at_alarms(self, peek: DutyPeek) -> timedelta:
+        if peek.until_wake is None:
+            return timedelta.max
+        if peek.until_wake <= AT_ONCE:
+            self.wakes.loop.wake_within(AT_ONCE)
+            return timedelta.max
+        return peek.until_wake
 
     def _longest_sleep(self) -> timedelta:
         """While it listens, this process is told of everything that falls due sooner."""
@@ -150,7 +169,10 @@ class Duties:
                 cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
                 is_full |= max(pruned, cleared) == BATCH
             await store.forget_counts(conn)
-            return await self._prune_fires(conn) or is_full
+            alarms = await prune_alarms(
+                conn, keep=self._settings.keep_alarms, keep_deliveries=self._settings.keep_deliveries, limit=BATCH
+            )
+            return await self._prune_fires(conn) or is_full or BATCH in alarms
 
         return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pulse.engine.alarms import Alarms
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
 from pulse.engine.schedules import Schedules
@@ -36,6 +37,7 @@ class Engine:
         self.wakeups = Wakeups(database)
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
+        self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
         self.workers = Workers(database)
@@ -56,6 +58,9 @@ class Engine:
             for loop in stuck:
                 loop.cancel()
             await asyncio.gather(*self._loops, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * STOP_PATIENCE):
+                await self.duties.wakes.stop(STOP_PATIENCE)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_PATIENCE):
                 await self.wakeups.stop()

@@ -8,6 +8,7 @@
     │   ├── InvalidReport       a lease_id of 0, an unknown outcome
     │   ├── InvalidFilter
     │   ├── InvalidSchedule     a timetable that cannot be read, or has no future time
+    │   ├── InvalidAlarm        the same of an alarm
     │   ├── BatchTooLarge
     │   ├── InvalidTask         a task that cannot be declared so: its name is taken, its types are not JSON
     │   ├── InvalidArguments    a call its task could not take
@@ -22,11 +23,14 @@
     │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
     │   └── Forbidden           the token has no scope for this
     ├── NotFound
+    │   ├── AlarmNotFound
     │   ├── JobNotFound
     │   ├── ScheduleNotFound
     │   ├── StreamNotFound      a stream that has ended, or is at another server
     │   └── TokenNotFound
     ├── Conflict                the row is not in the state this needs
+    │   ├── AlarmConflict       it has ended, or a delivery of it is under way
+    │   ├── AlarmExists         the idempotency key was used for another alarm
     │   ├── IllegalTransition
     │   ├── LeaseLost
     │   ├── KeyTaken
@@ -100,6 +104,10 @@ class InvalidFilter(InvalidInput):
 
 class InvalidSchedule(InvalidInput):
     code = "invalid_schedule"
+
+
+class InvalidAlarm(InvalidInput):
+    code = "invalid_alarm"
 
 
 class BatchTooLarge(InvalidInput):
@@ -186,6 +194,15 @@ class NotFound(PulseError):
     code = "not_found"
 
 
+class AlarmNotFound(NotFound):
+    """Also where it is someone else's: what one may not see is not there."""
+
+    code = "alarm_not_found"
+
+    def __init__(self, key: object) -> None:
+        super().__init__(f"no alarm {str(key)[:200]!r}: the id or name is wrong, or retention has removed it")
+
+
 class JobNotFound(NotFound):
     code = "job_not_found"
 
@@ -219,6 +236,20 @@ class TokenNotFound(NotFound):
 
 class Conflict(PulseError):
     code = "conflict"
+
+
+class AlarmConflict(Conflict):
+    code = "alarm_conflict"
+
+    def __init__(self, alarm_id: object, why: str) -> None:
+        super().__init__(f"alarm {alarm_id} {why}")
+
+
+class AlarmExists(Conflict):
+    code = "alarm_exists"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key[:100]!r} was used for another alarm: use a new one for each")
 
 
 class IllegalTransition(Conflict):

@@ -72,6 +72,7 @@ class DutyPeek(NamedTuple):
     until_late: timedelta | None
     until_fire: timedelta | None  # of all buckets
     is_buffering: bool  # an occurrence waits for the job before it
+    until_wake: timedelta | None  # until an alarm is due, or the lease of one has run out
 
 
 async def submit_jobs(

@@ -544,7 +544,16 @@ select
         then greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() end as until_late,
     (select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
      where next_run_at is not null and paused_at is null order by next_run_at limit 1) as until_fire,
-    exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering
+    exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering,
+    case when exists (select from pulse.alarms where ready_at is not null and lease_until is null) then interval '0'
+    else (select greatest(least(next_fire_at, lease_until), pulse.now() - interval '1 day') - pulse.now() from (
+        select
+            (select next_fire_at from pulse.alarms
+             where next_fire_at is not null and ready_at is null and paused_at is null
+             order by next_fire_at limit 1) as next_fire_at,
+            (select lease_until from pulse.alarms where lease_until is not null order by lease_until limit 1)
+                as lease_until
+    ) as first where coalesce(next_fire_at, lease_until) is not null) end as until_wake
 from unnest(:buckets::smallint[]) as bucket
 left join lateral (
     select run_at from pulse.jobs

@@ -1,0 +1,284 @@
+"""What can be done with alarms? Each use case is one transaction over one row, decided by database time.
+
+An alarm is called by its id, or by its owner and name.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulse.delivery.address_guard import check_resolves
+from pulse.delivery.signing import new_secret
+from pulse.model.alarms import (
+    DEFAULT_DESTINATION,
+    Alarm,
+    AlarmFilter,
+    AlarmPage,
+    AlarmStatus,
+    DeliveryPage,
+    NewAlarm,
+    SetAlarm,
+    WakeSecret,
+    check_alarm_name,
+    timetable,
+)
+from pulse.model.errors import AlarmConflict, AlarmExists, AlarmNotFound, InvalidAlarm, InvalidFilter, InvalidOption
+from pulse.model.ids import Mint
+from pulse.model.jobs import PAGE_LIMIT, check_length, check_whole
+from pulse.model.targets import Rules, check_headers, check_target
+from pulse.store import alarms as store
+from pulse.store.jobs import read_clock
+from pulse.timing.cron import InvalidCron
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pulse.settings import Settings
+    from pulse.store.pool import Connection, Database
+    from pulse.store.wakeups import Wakeups
+
+LAST_ID = UUID(int=(1 << 128) - 1)
+LAST_DELIVERY = (1 << 63) - 1
+LOOK_UP_PATIENCE = 2.0  # seconds: a name that takes longer is looked at when its time comes
+OVERLAP = timedelta(days=1)
+
+
+class Alarms:
+    """The use cases of alarms, over one database."""
+
+    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._settings = database.settings
+        self._rules = rules_of(database.settings)
+        self._mint = Mint()
+
+    # --- reading
+
+    async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
+        """By id, or by name, which needs its owner. With an owner, another's alarm is not found."""
+        return await self._database.run(lambda conn: _find(conn, key, owner))
+
+    async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
+        """A page of alarms, newest first."""
+        check_whole("limit", limit, 1, PAGE_LIMIT)
+        before = _read_id(after) if after else LAST_ID
+        wanted = wanted or AlarmFilter()
+        found = await self._database.run(lambda conn: store.list_alarms(conn, wanted, before=before, limit=limit + 1))
+        return AlarmPage(found[:limit], str(found[limit - 1].id) if len(found) > limit else None)
+
+    async def deliveries(
+        self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
+    ) -> DeliveryPage:
+        """Every attempt to deliver it, newest first."""
+        check_whole("limit", limit, 1, PAGE_LIMIT)
+        before = _read_number(after) if after else LAST_DELIVERY
+
+        async def work(conn: Connection) -> DeliveryPage:
+            alarm = await _find(conn, key, owner)
+            found = await store.list_deliveries(conn, alarm_id=alarm.id, before=before, limit=limit + 1)
+            more = str(found[limit - 1][0]) if len(found) > limit else None
+            return DeliveryPage([delivery for _, delivery in found[:limit]], more)
+
+        return await self._database.run(work)
+
+    # --- changing
+
+    async def set(self, new: NewAlarm) -> SetAlarm:
+        """Set an alarm; one with a name replaces the alarm of that name."""
+        destination = await self._check_target(new)
+        own_id = self._mint.ids([0])[0]
+
+        async def work(conn: Connection) -> SetAlarm:
+            if known := await _same_before(conn, new):
+                return SetAlarm(known, is_new=False)
+            occurrence = new.first_after(await read_clock(conn))
+            row = store.alarm_row(
+                new,
+                own_id,
+                occurrence=occurrence,
+                destination=destination,
+                max_failures=default_failures(new, self._settings),
+            )
+            alarm_id, deed = await store.set_alarm(conn, row)
+            if deed == "taken":
+                raise AlarmExists(str(new.idempotency_key))
+            alarm = await _find(conn, alarm_id, None)
+            return SetAlarm(alarm, is_new=deed != "same")
+
+        answer = await self._database.run_together(work)
+        self._told_of(answer.alarm)
+        return answer
+
+    async def _check_target(self, new: NewAlarm) -> str:
+        """The destination, once everything about it that can be known now is in order."""
+        check_headers(new.headers)
+        if new.url is None:
+            if self._settings.alarm_target is None:
+                raise InvalidAlarm(
+                    "url is missing, and there is no default target: give one, or set PULSE_ALARM_TARGET"
+                )
+            return DEFAULT_DESTINATION
+        target = check_target(new.url, self._rules)
+        await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE)
+        return target.destination
+
+    async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
+        """End it. Cancelling it again changes nothing."""
+
+        async def work(conn: Connection) -> Alarm:
+            alarm = await _find(conn, key, owner)
+            if cancelled := await store.cancel_alarm(conn, id=alarm.id):
+                return cancelled
+            alarm = await _find(conn, alarm.id, None)
+            if alarm.status is not AlarmStatus.CANCELLED:
+                raise AlarmConflict(alarm.id, f"has {alarm.status}, so there is nothing to cancel")
+            return alarm
+
+        return await self._database.run_together(work)
+
+    async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
+        """Deliver nothing until it is resumed."""
+
+        async def work(conn: Connection) -> Alarm:
+            alarm = await _find(conn, key, owner)
+            if paused := await store.pause_alarm(conn, id=alarm.id):
+                return paused
+            raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active one can be paused")
+
+        return await self._database.run_together(work)
+
+    async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
+        """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
+
+        async def work(conn: Connection) -> Alarm:
+            alarm = await _locked(conn, key, owner)
+            if alarm.paused_at is None:
+                return alarm
+            assert alarm.next_fire_at is not None
+            if alarm.cron is None:
+                return await store.resume_alarm(conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at)
+            return await _resumed(conn, alarm, await read_clock(conn))
+
+        return self._told_of(await self._database.run_together(work))
+
+    async def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
+        """Deliver it now. A once alarm is brought forward; a timetable goes on as before; one that has fired or failed
+        is delivered once more."""
+
+        async def work(conn: Connection) -> Alarm:
+            alarm = await _locked(conn, key, owner)
+            if alarm.status is AlarmStatus.CANCELLED:
+                raise AlarmConflict(alarm.id, "was cancelled: set it anew")
+            if alarm.is_ringing:
+                raise AlarmConflict(alarm.id, "is being delivered at this moment")
+            is_brought_forward = alarm.status is AlarmStatus.ACTIVE and alarm.cron is None
+            occurrence = alarm.occurrence if is_brought_forward else await read_clock(conn)
+            return await store.fire_alarm(conn, id=alarm.id, occurrence=occurrence)
+
+        return self._told_of(await self._database.run_together(work))
+
+    # --- signing
+
+    async def secrets(self) -> list[WakeSecret]:
+        """Those that wakes are signed with, newest first."""
+        return await self._database.run(store.wake_secrets)
+
+    async def rotate_secret(self, *, overlap: timedelta = OVERLAP) -> list[WakeSecret]:
+        """Sign with a new one from now on, and with those before for a while yet."""
+        if overlap:
+            check_length("overlap", overlap, timedelta(seconds=1))
+        secret = new_secret()
+
+        async def work(conn: Connection) -> list[WakeSecret]:
+            known = await store.wake_secrets(conn)
+            if all(each.secret != secret for each in known):  # or the answer to a first try was lost
+                await store.rotate_wake_secret(conn, secret=secret, overlap=overlap)
+            return await store.wake_secrets(conn)
+
+        return await self._database.run_together(work)
+
+    def _told_of(self, alarm: Alarm) -> Alarm:
+        """Those who deliver must not sleep past it."""
+        if alarm.next_fire_at is not None and alarm.paused_at is None:
+            self._wakeups.wake_later(alarm.next_fire_at - alarm.updated_at)
+        return alarm
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules.read(settings.alarm_networks, settings.alarm_ports, settings.alarm_plain_http)
+
+
+def default_failures(new: NewAlarm, settings: Settings) -> int:
+    return settings.alarm_max_failures if new.max_failures is None else new.max_failures
+
+
+async def _same_before(conn: Connection, new: NewAlarm) -> Alarm | None:
+    """The alarm that this very call has set before. Asked first: its time may be past by now."""
+    if new.idempotency_key is None:
+        return None
+    found = await store.find_by_key(conn, owner=new.owner, idempotency_key=new.idempotency_key)
+    if found is None:
+        return None
+    alarm, fingerprint = found
+    if fingerprint != new.fingerprint():
+        raise AlarmExists(new.idempotency_key)
+    return alarm
+
+
+async def _find(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
+    if (own_id := _id_of(key)) is not None:
+        found = await store.get_alarm(conn, id=own_id)
+    elif owner is None:
+        raise InvalidOption("owner", None, "an alarm that is called by its name needs its owner")
+    else:
+        found = await store.find_alarm(conn, owner=owner, name=check_alarm_name(key))
+    if found is None or owner not in (None, found.owner):
+        raise AlarmNotFound(key)
+    return found
+
+
+async def _locked(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
+    found = await store.lock_alarm(conn, id=(await _find(conn, key, owner)).id)
+    if found is None:
+        raise AlarmNotFound(key)
+    return found
+
+
+async def _resumed(conn: Connection, alarm: Alarm, now: datetime) -> Alarm:
+    assert alarm.cron is not None
+    try:
+        following = timetable(alarm.cron, alarm.zone, alarm.occurrence).next_after(now)
+    except InvalidCron as error:
+        return await store.end_alarm(conn, id=alarm.id, status=AlarmStatus.FAILED, error=str(error))
+    if following is None:
+        return await store.end_alarm(conn, id=alarm.id, status=AlarmStatus.FIRED, error=alarm.last_error)
+    return await store.resume_alarm(conn, id=alarm.id, occurrence=following, next=following)
+
+
+def _id_of(key: UUID | str) -> UUID | None:
+    if isinstance(key, UUID):
+        return key
+    try:
+        return UUID(key)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _read_id(text: str) -> UUID:
+    found = _id_of(text)
+    if found is None:
+        raise InvalidFilter(
+            f"{str(text)[:60]!r} is not where a page of alarms ends: give the `next` of the page before"
+        )
+    return found
+
+
+def _read_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidFilter(
+            f"{str(text)[:60]!r} is not where a page of deliveries ends: give the `next` of the page before"
+        )
+    return int(text)

@@ -1,0 +1,249 @@
+"""What is an alarm? An instant, or a timetable of them, and the URL that is to be woken at each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID, uuid5
+
+import msgspec
+
+from pulse.model.errors import InvalidAlarm, InvalidName, InvalidOption, InvalidPayload
+from pulse.model.jobs import check_instant, check_kind, check_length, check_whole
+from pulse.model.text import check_json, check_name, check_text
+from pulse.timing.cron import Cron, InvalidCron
+from pulse.timing.once import InvalidOnce, Words, resolve_once
+from pulse.timing.timetable import Timetable
+from pulse.timing.zones import UnknownZone, check_zone
+
+PAYLOAD_LIMIT = 64 << 10  # receivers expect a few kilobytes, and a process holds as many as it has slots
+LABEL_LIMIT = 500
+KEY_LIMIT = 500
+MOST_FAILURES = 100
+DEFAULT_OWNER = "local"  # of those who need not say who they are
+DEFAULT_DESTINATION = "default"
+ONCE = Words("alarm", "delay_seconds", "fire_at")
+SHORTEST = timedelta(milliseconds=1)
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+HIDDEN = "…"
+
+
+class AlarmStatus(StrEnum):
+    ACTIVE = "active"
+    FIRED = "fired"  # a once alarm that was delivered, or a timetable that has ended
+    FAILED = "failed"  # given up; its error says why
+    CANCELLED = "cancelled"
+
+
+class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm as it is set: checked on construction, as far as that is possible without knowing the time."""
+
+    owner: str = DEFAULT_OWNER
+    name: str | None = None  # set again under the same name, it replaces the one before
+    label: str = ""
+    payload: str = "null"  # JSON text
+    url: str | None = None  # none: the default target
+    headers: Mapping[str, str] = {}
+    delay: timedelta | None = None
+    fire_at: datetime | None = None
+    cron: str | None = None
+    zone: str = "UTC"
+    max_failures: int | None = None  # none: as the settings say
+    idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("owner", self.owner)
+        if self.name is not None:
+            check_alarm_name(self.name)
+        self._check_texts()
+        self._check_when()
+        if self.max_failures is not None:
+            check_whole("max_failures", self.max_failures, 0, MOST_FAILURES)
+
+    def _check_texts(self) -> None:
+        for option, text, limit in (
+            ("label", self.label, LABEL_LIMIT),
+            ("idempotency_key", self.idempotency_key, KEY_LIMIT),
+        ):
+            check_kind(option, text, str, None)
+            if text:
+                check_text(option, text, limit)
+        if self.idempotency_key == "":
+            raise InvalidOption("idempotency_key", "", f"it has 1 to {KEY_LIMIT} characters")
+        check_kind("payload", self.payload, str)
+        if len(self.payload.encode(errors="replace")) > PAYLOAD_LIMIT:
+            raise InvalidPayload(
+                f"payload is larger than {PAYLOAD_LIMIT >> 10} KiB: store it elsewhere and send a reference"
+            )
+        check_json("payload", self.payload)
+        check_kind("url", self.url, str, None)
+
+    def _check_when(self) -> None:
+        check_kind("cron_expr", self.cron, str, None)
+        check_kind("timezone", self.zone, str)
+        if not self.zone:
+            msgspec.structs.force_setattr(self, "zone", "UTC")
+        try:
+            check_zone(self.zone)
+        except UnknownZone as error:
+            raise InvalidAlarm(str(error)) from None
+        if self.cron is None:
+            self._check_once()
+            return
+        if self.delay or self.fire_at is not None:
+            raise InvalidAlarm("cron alarm takes cron_expr, not delay_seconds or fire_at")
+        try:
+            Cron.parse(self.cron, self.zone)
+        except InvalidCron as error:
+            raise InvalidAlarm(str(error)) from None
+
+    def _check_once(self) -> None:
+        if not self.delay and self.delay is not None:
+            msgspec.structs.force_setattr(self, "delay", None)  # as seed and API have it: a delay of 0 is none
+        check_length("delay_seconds", self.delay, SHORTEST)
+        if self.delay is not None and self.fire_at is not None:
+            raise InvalidAlarm("once alarm takes either delay_seconds or fire_at, not both")
+        if self.delay is None and self.fire_at is None:
+            raise InvalidAlarm("once alarm requires delay_seconds or fire_at")
+        check_instant("fire_at", self.fire_at)
+
+    @property
+    def kind(self) -> str:
+        return "once" if self.cron is None else "cron"
+
+    def first_after(self, now: datetime) -> datetime:
+        """When it fires first. An alarm that never would is refused."""
+        if self.cron is None:
+            try:
+                return resolve_once(ONCE, delay=self.delay, at=self.fire_at, now=now)
+            except InvalidOnce as error:
+                raise InvalidAlarm(str(error)) from None
+        found = timetable(self.cron, self.zone, now).next_after(now)
+        if found is None:
+            raise InvalidAlarm(f"cron {self.cron!r} yields no future time")
+        return found
+
+    def fingerprint(self) -> bytes:
+        """What it says, without the key by which it says it once."""
+        said = {name: getattr(self, name) for name in self.__struct_fields__ if name != "idempotency_key"}
+        said["payload"] = msgspec.json.decode(self.payload)
+        return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).digest()
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm as it stands."""
+
+    id: UUID
+    owner: str
+    name: str | None
+    label: str
+    status: AlarmStatus
+    kind: str
+    cron: str | None
+    zone: str
+    payload: str
+    url: str | None
+    headers: Mapping[str, str]  # without what is secret in them
+    max_failures: int
+    idempotency_key: str | None
+    revision: int  # counts how often it was replaced
+    occurrence: datetime  # the instant its next or last wake is for
+    next_fire_at: datetime | None  # the next attempt; none: there is none
+    last_fired_at: datetime | None
+    failure_count: int  # failures in a row
+    last_error: str | None
+    paused_at: datetime | None
+    is_ringing: bool  # a delivery is under way
+    created_at: datetime
+    updated_at: datetime
+
+
+class AlarmFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which alarms to list. Everything given must hold."""
+
+    owner: str | None = None
+    status: AlarmStatus | None = None
+    paused: bool | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        check_kind("status", self.status, AlarmStatus, None)
+        check_kind("paused", self.paused, bool, None)
+        check_kind("label", self.label, str, None)
+        if self.owner is not None:
+            check_name("owner", self.owner)
+
+
+class AlarmPage(msgspec.Struct, frozen=True):
+    alarms: list[Alarm]
+    next: str | None  # hand it back for the following page; none: this was the last
+
+
+class SetAlarm(msgspec.Struct, frozen=True):
+    """What became of a call to set one."""
+
+    alarm: Alarm
+    is_new: bool  # not the answer to a call that was made before
+
+
+class DeliveryOutcome(StrEnum):
+    DELIVERED = "delivered"
+    FAILED = "failed"  # it will be tried again
+    GIVEN_UP = "given_up"  # the last try of this occurrence
+    LATE = "late"  # it came after its claim had been lost, and changed nothing
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to wake a URL."""
+
+    occurrence: datetime
+    attempt: int
+    outcome: DeliveryOutcome
+    started_at: datetime
+    duration: timedelta
+    status: int | None  # of HTTP; none: there was no answer
+    error: str | None
+    answer: str  # its first KiB
+    note: str | None  # what became of other occurrences
+
+
+class DeliveryPage(msgspec.Struct, frozen=True):
+    deliveries: list[Delivery]
+    next: str | None
+
+
+class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that wakes are signed with."""
+
+    secret: str
+    created_at: datetime
+    expires_at: datetime | None  # none: the newest
+
+
+def timetable(cron: str, zone: str, anchor: datetime) -> Timetable:
+    """Its instants. `@every` counts from the anchor, so that it does not drift."""
+    parsed = Cron.parse(cron, zone)
+    if isinstance(parsed.timetable, timedelta):
+        return Timetable(every=parsed.timetable, anchor=anchor)
+    return Timetable(cron=cron, zone=parsed.zone)
+
+
+def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:
+    """The same for every attempt to deliver an occurrence, whoever makes it: receivers know a repetition by it."""
+    return str(uuid5(alarm_id, f"{revision} {occurrence.isoformat()}"))
+
+
+def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if name.lower() in SECRET_HEADERS else value for name, value in headers.items()}
+
+
+def check_alarm_name(name: object) -> str:
+    """As every name, but none that could be an id: an alarm is called by either."""
+    checked = check_name("alarm", name)
+    try:
+        UUID(checked)
+    except ValueError:
+        return checked
+    raise InvalidName(f"alarm {checked!r} reads as an id: give it a name that does not")

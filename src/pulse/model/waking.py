@@ -1,0 +1,152 @@
+"""What becomes of an alarm once its wake was delivered, or was not? The whole decision, without any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.alarms import AlarmStatus, DeliveryOutcome, timetable, wake_id
+from pulse.timing.cron import InvalidCron
+
+FIRST_RETRY = timedelta(seconds=30)
+LONGEST_RETRY = timedelta(minutes=15)
+ERROR_LIMIT = 2_000
+
+
+class Ringing(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm whose wake is to be delivered, leased to this process."""
+
+    id: UUID
+    lease_id: int
+    owner: str
+    label: str
+    payload: str
+    url: str | None
+    headers: Mapping[str, str]
+    destination: str
+    revision: int
+    occurrence: datetime
+    attempt: int
+    failure_count: int
+    max_failures: int
+    cron: str | None
+    zone: str
+    lateness: timedelta
+
+    @property
+    def wake_id(self) -> str:
+        return wake_id(self.id, self.revision, self.occurrence)
+
+    def body(self) -> bytes:
+        body = {
+            "alarm_id": self.id,
+            "occurrence": self.occurrence,
+            "label": self.label,
+            "owner": self.owner,
+            "payload": msgspec.Raw(self.payload.encode()),
+            "attempt": self.attempt,
+        }
+        return msgspec.json.encode(body)
+
+
+class Answered(NamedTuple):
+    """What a delivery came to."""
+
+    error: str | None  # none: it was delivered
+    is_gone: bool = False  # the receiver wants no more of them, ever
+    retry_after: timedelta | None = None  # as the receiver asked
+
+
+class Verdict(NamedTuple):
+    """How the alarm's row is to stand."""
+
+    outcome: DeliveryOutcome
+    status: AlarmStatus
+    occurrence: datetime
+    next_fire_at: datetime | None
+    failure_count: int
+    error: str | None
+    note: str | None = None
+
+
+def backoff(failure_count: int) -> timedelta:
+    """30 s, doubling with each failure before this one, at most 15 minutes."""
+    doubled: timedelta = FIRST_RETRY * 2 ** min(failure_count, 5)
+    return min(doubled, LONGEST_RETRY)
+
+
+def decide(ringing: Ringing, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
+    """`spread` moves a retry a little, so that many that failed together do not come back together."""
+    if answered.error is None:
+        return _delivered(ringing, now)
+    if answered.is_gone:
+        return _ended(ringing, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
+    if ringing.failure_count >= ringing.max_failures:
+        return _given_up(ringing, answered.error, now)
+    wait = backoff(ringing.failure_count) * spread
+    if answered.retry_after is not None:
+        wait = max(wait, min(answered.retry_after, LONGEST_RETRY))
+    return _retried(ringing, answered.error, now, now + wait)
+
+
+def _delivered(ringing: Ringing, now: datetime) -> Verdict:
+    try:
+        following, note = _next_of(ringing, now)
+    except InvalidCron as error:  # its zone has gone, say
+        return _ended(ringing, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
+    if following is None:
+        return _ended(ringing, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)
+    return Verdict(DeliveryOutcome.DELIVERED, AlarmStatus.ACTIVE, following, following, 0, None, note)
+
+
+def _given_up(ringing: Ringing, error: str, now: datetime) -> Verdict:
+    """A once alarm has failed; one of a timetable skips this occurrence and goes on with the next."""
+    if ringing.cron is None:
+        return _ended(ringing, AlarmStatus.FAILED, error)
+    try:
+        following, note = _next_of(ringing, now)
+    except InvalidCron as broken:
+        return _ended(ringing, AlarmStatus.FAILED, f"{broken}; before that: {error}")
+    if following is None:
+        return _ended(ringing, AlarmStatus.FAILED, error)
+    skipped = "; ".join(each for each in ("skipped after its last retry", note) if each)
+    return Verdict(DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, following, following, 0, error, skipped)
+
+
+def _retried(ringing: Ringing, error: str, now: datetime, at: datetime) -> Verdict:
+    """Unless the next occurrence comes first: then the two are one."""
+    failures = ringing.failure_count + 1
+    try:
+        following, note = _next_of(ringing, now)
+    except InvalidCron as broken:
+        return _ended(ringing, AlarmStatus.FAILED, f"{broken}; before that: {error}")
+    if following is None or following > at:
+        return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, ringing.occurrence, at, failures, error)
+    merged = "; ".join(each for each in (f"its retry is coalesced into {following.isoformat()}", note) if each)
+    return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, following, following, failures, error, merged)
+
+
+def _ended(
+    ringing: Ringing, status: AlarmStatus, error: str | None, outcome: DeliveryOutcome = DeliveryOutcome.GIVEN_UP
+) -> Verdict:
+    failures = ringing.failure_count + (outcome is DeliveryOutcome.GIVEN_UP)
+    return Verdict(outcome, status, ringing.occurrence, None, failures if error else 0, error)
+
+
+def _next_of(ringing: Ringing, now: datetime) -> tuple[datetime | None, str | None]:
+    """The first occurrence after now, and what is to be said of those that have passed meanwhile."""
+    if ringing.cron is None:
+        return None, None
+    table = timetable(ringing.cron, ringing.zone, ringing.occurrence)
+    start = max(now, ringing.occurrence)
+    following = table.next_after(start)
+    first = table.next_after(ringing.occurrence)
+    if first is None or first > start:
+        return following, None
+    missed = table.upto(first, start)
+    count = "1 occurrence" if missed.total == 1 else f"{missed.total} occurrences"
+    return following, f"coalesced {count} from {first.isoformat()}"

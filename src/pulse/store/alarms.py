@@ -1,0 +1,279 @@
+"""Which statements are there for alarms? Rows become values here, and values rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.model.alarms import (
+    Alarm,
+    AlarmFilter,
+    AlarmStatus,
+    Delivery,
+    DeliveryOutcome,
+    NewAlarm,
+    WakeSecret,
+    shown_headers,
+)
+from pulse.model.waking import Ringing, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncpg import Record
+
+    from pulse.store.pool import Connection
+
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+
+
+class AlarmPeek(NamedTuple):
+    until_due: timedelta | None
+    has_expired: bool
+    has_ready: bool
+
+
+class Closed(NamedTuple):
+    """A destination that is not to be called for a while."""
+
+    destination: str
+    wait: timedelta
+    error: str
+
+
+class Wake(NamedTuple):
+    """What happened on one delivery: its lines in the log."""
+
+    ringing: Ringing
+    started: timedelta  # so long ago
+    duration: timedelta
+    code: int | None
+    error: str | None
+    answer: str
+
+
+def alarm_row(
+    new: NewAlarm, own_id: UUID, *, occurrence: datetime, destination: str, max_failures: int
+) -> dict[str, object]:
+    """As pulse.set_alarm takes it."""
+    return {
+        "id": own_id,
+        "owner": new.owner,
+        "name": new.name,
+        "idempotency_key": new.idempotency_key,
+        "fingerprint": "\\x" + new.fingerprint().hex(),
+        "kind": new.kind,
+        "cron": new.cron,
+        "zone": new.zone,
+        "label": new.label,
+        "payload": msgspec.Raw(new.payload.encode()),
+        "url": new.url,
+        "destination": destination,
+        "headers": dict(new.headers) or None,
+        "max_failures": max_failures,
+        "occurrence": occurrence,
+    }
+
+
+async def set_alarm(conn: Connection, row: dict[str, object]) -> tuple[UUID, str]:
+    """Its id, and what was done: set, replaced, same or taken."""
+    [found] = await conn.rows("set_alarm", alarm=msgspec.json.encode(row).decode())
+    return found["alarm_id"], found["deed"]
+
+
+async def get_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002
+    return _first(await conn.rows("get_alarm", id=id))
+
+
+async def find_alarm(conn: Connection, *, owner: str, name: str) -> Alarm | None:
+    return _first(await conn.rows("find_alarm", owner=owner, name=name))
+
+
+async def find_by_key(conn: Connection, *, owner: str, idempotency_key: str) -> tuple[Alarm, bytes] | None:
+    """The alarm that was set with this key, and the fingerprint of what was asked for."""
+    rows = await conn.rows("find_by_key", owner=owner, idempotency_key=idempotency_key)
+    return (_alarm(rows[0]), rows[0]["fingerprint"]) if rows else None
+
+
+async def lock_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002
+    return _first(await conn.rows("lock_alarm", id=id))
+
+
+async def list_alarms(conn: Connection, wanted: AlarmFilter, *, before: UUID, limit: int) -> list[Alarm]:
+    given = {"before": before, "status": wanted.status, "paused": wanted.paused, "label": wanted.label, "limit": limit}
+    if wanted.owner is None:
+        return [_alarm(row) for row in await conn.rows("list_all_alarms", **given)]
+    return [_alarm(row) for row in await conn.rows("list_alarms", owner=wanted.owner, **given)]
+
+
+async def list_deliveries(conn: Connection, *, alarm_id: UUID, before: int, limit: int) -> list[tuple[int, Delivery]]:
+    """Each with the number that a page can end with."""
+    rows = await conn.rows("list_deliveries", alarm_id=alarm_id, before=before, limit=limit)
+    return [(row["lease_id"], _delivery(row)) for row in rows]
+
+
+async def cancel_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002
+    return _first(await conn.rows("cancel_alarm", id=id))
+
+
+async def pause_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002
+    return _first(await conn.rows("pause_alarm", id=id))
+
+
+async def resume_alarm(conn: Connection, *, id: UUID, occurrence: datetime, next: datetime) -> Alarm:  # noqa: A002
+    return _alarm((await conn.rows("resume_alarm", id=id, occurrence=occurrence, next=next))[0])
+
+
+async def end_alarm(conn: Connection, *, id: UUID, status: AlarmStatus, error: str | None) -> Alarm:  # noqa: A002
+    return _alarm((await conn.rows("end_alarm", id=id, status=status.value, error=error))[0])
+
+
+async def fire_alarm(conn: Connection, *, id: UUID, occurrence: datetime) -> Alarm:  # noqa: A002
+    return _alarm((await conn.rows("fire_alarm", id=id, occurrence=occurrence))[0])
+
+
+async def peek_alarms(conn: Connection) -> AlarmPeek:
+    return AlarmPeek(*(await conn.rows("peek_alarms"))[0])
+
+
+async def ready_alarms(conn: Connection, *, limit: int) -> int:
+    return int((await conn.rows("ready_alarms", limit=limit))[0]["alarms"])
+
+
+async def expire_alarms(conn: Connection, *, limit: int) -> int:
+    return int((await conn.rows("expire_alarms", limit=limit))[0]["alarms"])
+
+
+async def ready_destinations(conn: Connection, *, after: str, limit: int) -> list[str]:
+    return [row["destination"] for row in await conn.rows("ready_destinations", after=after, limit=limit)]
+
+
+async def claim_alarms(
+    conn: Connection, *, destinations: Sequence[str], quotas: Sequence[int], lease: timedelta
+) -> list[Ringing]:
+    rows = await conn.rows("claim_alarms", destinations=destinations, quotas=quotas, lease=lease)
+    return [_ringing(row) for row in rows]
+
+
+async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequence[Verdict]) -> set[UUID]:
+    """The alarms whose claims still stood."""
+    rows = await conn.rows(
+        "record_wakes",
+        ids=[wake.ringing.id for wake in wakes],
+        lease_ids=[wake.ringing.lease_id for wake in wakes],
+        statuses=[verdict.status for verdict in verdicts],
+        occurrences=[verdict.occurrence for verdict in verdicts],
+        nexts=[verdict.next_fire_at for verdict in verdicts],
+        failures=[verdict.failure_count for verdict in verdicts],
+        errors=[verdict.error for verdict in verdicts],
+        outcomes=[verdict.outcome for verdict in verdicts],
+        rung_for=[wake.ringing.occurrence for wake in wakes],
+        attempts=[wake.ringing.attempt for wake in wakes],
+        starts=[wake.started for wake in wakes],
+        durations=[wake.duration for wake in wakes],
+        codes=[wake.code for wake in wakes],
+        answers=[wake.answer for wake in wakes],
+        notes=[verdict.note for verdict in verdicts],
+    )
+    return {row["id"] for row in rows}
+
+
+async def log_late(conn: Connection, wakes: Sequence[Wake]) -> None:
+    await conn.rows(
+        "log_late",
+        ids=[wake.ringing.id for wake in wakes],
+        lease_ids=[wake.ringing.lease_id for wake in wakes],
+        occurrences=[wake.ringing.occurrence for wake in wakes],
+        attempts=[wake.ringing.attempt for wake in wakes],
+        starts=[wake.started for wake in wakes],
+        durations=[wake.duration for wake in wakes],
+        codes=[wake.code for wake in wakes],
+        errors=[wake.error for wake in wakes],
+        answers=[wake.answer for wake in wakes],
+    )
+
+
+async def release_alarms(conn: Connection, ringing: Sequence[Ringing]) -> None:
+    await conn.rows("release_alarms", ids=[each.id for each in ringing], lease_ids=[each.lease_id for each in ringing])
+
+
+async def defer_alarms(conn: Connection, closed: Sequence[Closed], *, limit: int) -> int:
+    rows = await conn.rows(
+        "defer_alarms",
+        destinations=[each.destination for each in closed],
+        waits=[each.wait for each in closed],
+        errors=[each.error for each in closed],
+        limit=limit,
+    )
+    return int(rows[0]["alarms"])
+
+
+async def wake_secrets(conn: Connection) -> list[WakeSecret]:
+    """Newest first."""
+    return [WakeSecret(**row) for row in await conn.rows("wake_secrets")]
+
+
+async def rotate_wake_secret(conn: Connection, *, secret: str, overlap: timedelta) -> None:
+    await conn.rows("rotate_wake_secret", secret=secret, overlap=overlap)
+
+
+async def prune_alarms(conn: Connection, *, keep: timedelta, keep_deliveries: timedelta, limit: int) -> tuple[int, int]:
+    [row] = await conn.rows("prune_alarms", keep=keep, keep_deliveries=keep_deliveries, limit=limit)
+    return row["alarms"], row["deliveries"]
+
+
+def _first(rows: Sequence[Record]) -> Alarm | None:
+    return _alarm(rows[0]) if rows else None
+
+
+def _alarm(row: Record) -> Alarm:
+    return Alarm(
+        id=row["id"],
+        owner=row["owner"],
+        name=row["name"],
+        label=row["label"],
+        status=AlarmStatus(row["status"]),
+        kind=row["kind"],
+        cron=row["cron"],
+        zone=row["zone"],
+        payload=row["payload"],
+        url=row["url"],
+        headers=shown_headers(_headers(row)),
+        max_failures=row["max_failures"],
+        idempotency_key=row["idempotency_key"],
+        revision=row["revision"],
+        occurrence=row["occurrence"],
+        next_fire_at=row["next_fire_at"],
+        last_fired_at=row["last_fired_at"],
+        failure_count=row["failure_count"],
+        last_error=row["last_error"],
+        paused_at=row["paused_at"],
+        is_ringing=row["lease_until"] is not None,
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _ringing(row: Record) -> Ringing:
+    return Ringing(**{**row, "headers": _headers(row)})
+
+
+def _headers(row: Record) -> dict[str, str]:
+    return _HEADERS.decode(row["headers"]) if row["headers"] else {}
+
+
+def _delivery(row: Record) -> Delivery:
+    return Delivery(
+        occurrence=row["occurrence"],
+        attempt=row["attempt"],
+        outcome=DeliveryOutcome(row["outcome"]),
+        started_at=row["started_at"],
+        duration=row["duration"],
+        status=row["status"],
+        error=row["error"],
+        answer=row["answer"],
+        note=row["note"],
+    )

@@ -1,0 +1,283 @@
+-- Every statement that touches an alarm. Whoever delivers one holds a lease on it, whose number is the fence; whatever
+-- takes an alarm away from its holder makes the number grow.
+
+-- name: set_alarm(alarm)
+select alarm_id, deed from pulse.set_alarm(:alarm::jsonb);
+
+-- name: get_alarm(id)
+select * from pulse.alarms where id = :id;
+
+-- name: find_alarm(owner, name)
+select * from pulse.alarms where owner = :owner and name = :name;
+
+-- name: list_alarms(owner, before, status, paused, label, limit)
+-- Newest first.
+select * from pulse.alarms
+where id < :before and owner = :owner
+    and (:status::text is null or status = :status)
+    and (:paused::boolean is null or (paused_at is not null) = :paused)
+    and (:label::text is null or label = :label)
+order by id desc
+limit :limit;
+
+-- name: list_all_alarms(before, status, paused, label, limit)
+select * from pulse.alarms
+where id < :before
+    and (:status::text is null or status = :status)
+    and (:paused::boolean is null or (paused_at is not null) = :paused)
+    and (:label::text is null or label = :label)
+order by id desc
+limit :limit;
+
+-- name: list_deliveries(alarm_id, before, limit)
+-- Newest first.
+select lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer, note
+from pulse.deliveries
+where alarm_id = :alarm_id and lease_id < :before
+order by lease_id desc
+limit :limit;
+
+-- name: cancel_alarm(id)
+-- Whoever is delivering it will find the claim gone.
+update pulse.alarms
+set status = 'cancelled', next_fire_at = null, ready_at = null, lease_until = null, lease_id = lease_id + 1,
+    finished_at = pulse.now(), updated_at = pulse.now()
+where id = :id and status = 'active'
+returning *;
+
+-- name: pause_alarm(id)
+-- A delivery under way ends as it will, and the alarm stays paused.
+update pulse.alarms
+set paused_at = coalesce(paused_at, pulse.now()), updated_at = pulse.now(),
+    ready_at = case when lease_until is not null then ready_at end
+where id = :id and status = 'active'
+returning *;
+
+-- name: lock_alarm(id)
+select * from pulse.alarms where id = :id for no key update;
+
+-- name: resume_alarm(id, occurrence, next)
+update pulse.alarms
+set paused_at = null, updated_at = pulse.now(), occurrence = :occurrence, next_fire_at = :next,
+    attempt = case when occurrence = :occurrence then attempt else 0 end
+where id = :id
+returning *;
+
+-- name: end_alarm(id, status, error)
+update pulse.alarms
+set status = :status, next_fire_at = null, ready_at = null, lease_until = null, lease_id = lease_id + 1,
+    last_error = :error, paused_at = null, finished_at = pulse.now(), updated_at = pulse.now()
+where id = :id
+returning *;
+
+-- name: fire_alarm(id, occurrence)
+-- Wake it at once.
+update pulse.alarms
+set status = 'active', occurrence = :occurrence, next_fire_at = pulse.now(), ready_at = null, finished_at = null,
+    paused_at = null, lease_id = lease_id + 1, updated_at = pulse.now(),
+    attempt = case when occurrence = :occurrence then attempt else 0 end,
+    failure_count = case when status = 'active' then failure_count else 0 end
+where id = :id
+returning *;
+
+-- name: peek_alarms()
+-- When the next one falls due, and whether there is anything to be made ready again or to be delivered.
+select
+    (select greatest(next_fire_at, pulse.now() - interval '1 day') - pulse.now() from pulse.alarms
+     where next_fire_at is not null and ready_at is null and paused_at is null order by next_fire_at limit 1)
+        as until_due,
+    coalesce((select lease_until <= pulse.now() from pulse.alarms
+     where lease_until is not null order by lease_until limit 1), false) as has_expired,
+    exists (select from pulse.alarms where ready_at is not null and lease_until is null) as has_ready;
+
+-- name: ready_alarms(limit)
+-- Those whose time has come wait for their destination's turn from now on.
+with due as materialized (
+    select ctid as place from pulse.alarms
+    where next_fire_at <= pulse.now() and ready_at is null and paused_at is null
+    order by next_fire_at
+    limit :limit
+    for no key update skip locked
+),
+moved as (
+    update pulse.alarms set ready_at = pulse.now() from due where alarms.ctid = due.place returning 1
+)
+select count(*)::int as alarms from moved;
+
+-- name: expire_alarms(limit)
+-- Whoever held these is gone, or too late: what they report will be refused.
+with lost as materialized (
+    select ctid as place from pulse.alarms
+    where lease_until <= pulse.now()
+    order by lease_until
+    limit :limit
+    for no key update skip locked
+),
+moved as (
+    update pulse.alarms
+    set lease_until = null, lease_id = lease_id + 1, ready_at = case when paused_at is null then ready_at end
+    from lost where alarms.ctid = lost.place
+    returning 1
+)
+select count(*)::int as alarms from moved;
+
+-- name: ready_destinations(after, limit)
+-- The next so many that have alarms ready, in the order of their names; one step for each, however many alarms it has.
+with recursive visited as (
+    (select destination, 1 as number from pulse.alarms
+     where ready_at is not null and lease_until is null and destination > :after
+     order by destination limit 1)
+    union all
+    select following.destination, number + 1
+    from visited
+    cross join lateral (
+        select destination from pulse.alarms
+        where ready_at is not null and lease_until is null and alarms.destination > visited.destination
+        order by alarms.destination limit 1
+    ) as following
+    where number < :limit
+)
+select destination from visited;
+
+-- name: claim_alarms(destinations, quotas, lease)
+-- The oldest of each destination, as many as it may have.
+with first as materialized (
+    select ready.place
+    from unnest(:destinations::text[], :quotas::int[]) as wanted (destination, quota)
+    cross join lateral (
+        select ctid as place from pulse.alarms
+        where ready_at is not null and lease_until is null and alarms.destination = wanted.destination
+        order by next_fire_at
+        limit wanted.quota
+        for no key update skip locked
+    ) as ready
+)
+update pulse.alarms
+set lease_id = lease_id + 1, lease_until = pulse.now() + :lease::interval, attempt = attempt + 1
+from first
+where alarms.ctid = first.place
+returning id, lease_id, owner, label, payload, url, headers, destination, revision, occurrence, attempt, failure_count,
+    max_failures, cron, zone, pulse.now() - next_fire_at as lateness;
+
+-- name: record_wakes(ids, lease_ids, statuses, occurrences, nexts, failures, errors, outcomes, rung_for, attempts, starts, durations, codes, answers, notes)
+-- What came of deliveries, for those whose claim still stands. Answers with which those were.
+with moved as (
+    update pulse.alarms
+    set status = verdict.status,
+        next_fire_at = verdict.next,
+        attempt = case when alarms.occurrence = verdict.occurrence then alarms.attempt else 0 end,
+        occurrence = verdict.occurrence,
+        ready_at = null,
+        lease_until = null,
+        failure_count = verdict.failures,
+        last_error = verdict.error,
+        last_fired_at = case when verdict.outcome = 'delivered' then pulse.now() else last_fired_at end,
+        finished_at = case when verdict.status <> 'active' then pulse.now() end,
+        updated_at = pulse.now()
+    from (
+        select * from unnest(
+            :ids::uuid[], :lease_ids::bigint[], :statuses::text[], :occurrences::timestamptz[], :nexts::timestamptz[],
+            :failures::int[], :errors::text[], :outcomes::text[], :rung_for::timestamptz[], :attempts::int[],
+            :starts::interval[], :durations::interval[], :codes::int[], :answers::text[], :notes::text[]
+        ) as verdict (
+            id, lease_id, status, occurrence, next, failures, error, outcome, rung_for, attempt, started, duration,
+            code, answer, note
+        )
+        limit cardinality(:ids::uuid[])
+    ) as verdict
+    where alarms.id = verdict.id and alarms.lease_id = verdict.lease_id and lease_until is not null
+    returning verdict.*
+),
+logged as (
+    insert into pulse.deliveries (
+        alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer, note
+    )
+    select id, lease_id, rung_for, attempt, outcome, pulse.now() - started, duration, code, error, answer, note
+    from moved
+    on conflict do nothing
+)
+select id from moved;
+
+-- name: log_late(ids, lease_ids, occurrences, attempts, starts, durations, codes, errors, answers)
+-- Deliveries whose claim was lost: they happened, and count for nothing.
+insert into pulse.deliveries (
+    alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer
+)
+select id, lease_id, occurrence, attempt, 'late', pulse.now() - started, duration, code, error, answer
+from unnest(
+    :ids::uuid[], :lease_ids::bigint[], :occurrences::timestamptz[], :attempts::int[], :starts::interval[],
+    :durations::interval[], :codes::int[], :errors::text[], :answers::text[]
+) as late (id, lease_id, occurrence, attempt, started, duration, code, error, answer)
+on conflict do nothing;
+
+-- name: release_alarms(ids, lease_ids)
+-- Given back undelivered, or not known to be: the next process makes the attempt.
+update pulse.alarms
+set lease_until = null, lease_id = alarms.lease_id + 1, ready_at = case when paused_at is null then ready_at end
+from unnest(:ids::uuid[], :lease_ids::bigint[]) as held (id, lease_id)
+where alarms.id = held.id and alarms.lease_id = held.lease_id and lease_until is not null;
+
+-- name: defer_alarms(destinations, waits, errors, limit)
+-- Nobody is to knock at these doors for a while. It costs the alarms no failure.
+with waiting as materialized (
+    select ready.place, closed.wait, closed.error
+    from unnest(:destinations::text[], :waits::interval[], :errors::text[]) as closed (destination, wait, error)
+    cross join lateral (
+        select ctid as place from pulse.alarms
+        where ready_at is not null and lease_until is null and alarms.destination = closed.destination
+        order by next_fire_at
+        limit :limit
+        for no key update skip locked
+    ) as ready
+),
+moved as (
+    update pulse.alarms
+    set ready_at = null, next_fire_at = pulse.now() + waiting.wait, last_error = waiting.error,
+        updated_at = pulse.now()
+    from waiting where alarms.ctid = waiting.place
+    returning 1
+)
+select count(*)::int as alarms from moved;
+
+-- name: wake_secrets()
+select secret, created_at, expires_at from pulse.wake_secrets
+where expires_at is null or expires_at > pulse.now()
+order by number desc;
+
+-- name: rotate_wake_secret(secret, overlap)
+-- The new one signs from now on, those before it for a while yet.
+with ending as (
+    update pulse.wake_secrets set expires_at = pulse.now() + :overlap::interval where expires_at is null
+)
+insert into pulse.wake_secrets (secret, created_at) values (:secret, pulse.now());
+
+-- name: prune_alarms(keep, keep_deliveries, limit)
+with old as materialized (
+    select ctid as place, id from pulse.alarms
+    where finished_at < pulse.now() - :keep::interval
+    order by finished_at
+    limit :limit
+    for update skip locked
+),
+removed as (
+    delete from pulse.alarms using old where alarms.ctid = old.place returning 1
+),
+theirs as materialized (
+    select line.place from old
+    cross join lateral (select ctid as place from pulse.deliveries where alarm_id = old.id offset 0) as line
+),
+past as materialized (
+    select ctid as place from pulse.deliveries
+    where started_at < pulse.now() - :keep_deliveries::interval
+    order by started_at
+    limit :limit
+),
+forgotten as (
+    delete from pulse.deliveries using (select place from theirs union select place from past) as line
+    where deliveries.ctid = line.place
+    returning 1
+)
+select (select count(*) from removed)::int as alarms, (select count(*) from past)::int as deliveries;
+
+-- name: find_by_key(owner, idempotency_key)
+select * from pulse.alarms where owner = :owner and idempotency_key = :idempotency_key;
