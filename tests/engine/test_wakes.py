@@ -1,0 +1,535 @@
+"""Does every due alarm reach its URL, and is what came of it on its row? On time that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pulse import webhooks
+from pulse.engine import wakes as wakes_module
+from pulse.engine.engine import Engine
+from pulse.engine.wakes import share
+from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome, NewAlarm
+from pulse.model.errors import AlarmConflict
+from pulse.model.waking import backoff
+from pulse.settings import Settings
+from pulse.store.pool import Connection, Database
+from tests.clock import FrozenClock
+from tests.endpoint import Endpoint, open_endpoint
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+async def at_noon(clock: FrozenClock) -> None:
+    clock.instant = NOON
+    await clock.freeze()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, alarm_networks="127.0.0.0/8", alarm_jitter=False)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    async with open_endpoint() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+async def engine(engine: Engine) -> AsyncIterator[Engine]:
+    yield engine
+    await engine.duties.wakes.stop(0)
+
+
+async def set_one(engine: Engine, endpoint: Endpoint, **given: Any) -> Alarm:
+    if not {"delay", "fire_at", "cron"} & given.keys():
+        given["delay"] = MINUTE
+    defaults = {"owner": "ada", "url": endpoint.url, "label": "tea", "payload": '{"cup": 1}'}
+    return (await engine.alarms.set(NewAlarm(**defaults | given))).alarm
+
+
+async def deliver(engine: Engine) -> None:
+    """All that is due, to the end."""
+    wakes = engine.duties.wakes
+    while not await wakes.step():
+        pass
+    while wakes._flying or wakes._landed:
+        if wakes._flying:
+            await asyncio.wait(list(wakes._flying))
+        await wakes.record()
+
+
+async def log_of(engine: Engine, alarm: Alarm) -> list[Delivery]:
+    """Oldest first."""
+    return (await engine.alarms.deliveries(alarm.id)).deliveries[::-1]
+
+
+async def test_nothing_leaves_before_its_instant(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    await set_one(engine, endpoint)
+    await clock.advance(MINUTE - SECOND)
+
+    await deliver(engine)
+
+    assert endpoint.calls == []
+
+
+async def test_a_once_alarm_fires_and_is_kept(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    alarm = await set_one(engine, endpoint, headers={"x-tenant": "t"})
+    await clock.advance(MINUTE + SECOND)
+
+    await deliver(engine)
+
+    fired = await engine.alarms.get(alarm.id)
+    assert (fired.status, fired.next_fire_at, fired.last_fired_at) == (AlarmStatus.FIRED, None, NOON + MINUTE + SECOND)
+    [call] = endpoint.calls
+    assert call.body == {
+        "alarm_id": str(alarm.id),
+        "occurrence": (NOON + MINUTE).isoformat().replace("+00:00", "Z"),
+        "label": "tea",
+        "owner": "ada",
+        "payload": {"cup": 1},
+        "attempt": 1,
+    }
+    assert call.headers["x-tenant"] == "t"
+    [line] = await log_of(engine, alarm)
+    assert (line.outcome, line.status, line.answer, line.attempt, line.error) == (
+        DeliveryOutcome.DELIVERED, 200, "thanks", 1, None,
+    )  # fmt: skip
+    await clock.advance(HOUR)
+    await deliver(engine)
+    assert len(endpoint.calls) == 1
+
+
+async def test_a_wake_is_signed_and_can_be_verified(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    alarm = await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+
+    await deliver(engine)
+
+    [call] = endpoint.calls
+    [secret] = await engine.alarms.secrets()
+    wake = webhooks.verify(call.raw, call.headers, secret.secret)
+    assert (wake.alarm_id, wake.occurrence, wake.payload) == (alarm.id, NOON + MINUTE, {"cup": 1})
+
+
+async def test_a_cron_alarm_goes_on_with_its_next_occurrence(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+
+    for _ in range(3):
+        await clock.advance(MINUTE)
+        await deliver(engine)
+
+    now = await engine.alarms.get(alarm.id)
+    assert (now.status, now.next_fire_at) == (AlarmStatus.ACTIVE, NOON + 4 * MINUTE)
+    assert len({call.wake_id for call in endpoint.calls}) == 3
+
+
+async def test_the_ladder_to_the_second(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    """30 s, 1, 2, 4, 8, 15, 15 minutes, and then it is final."""
+    endpoint.status = 503
+    alarm = await set_one(engine, endpoint, max_failures=7)
+    await clock.advance(MINUTE)
+    await deliver(engine)
+
+    for failures in range(1, 8):
+        rung = backoff(failures - 1)
+        waiting = await engine.alarms.get(alarm.id)
+        assert (waiting.status, waiting.failure_count) == (AlarmStatus.ACTIVE, failures)
+        assert waiting.next_fire_at == clock.instant + rung
+        assert waiting.occurrence == NOON + MINUTE
+        assert waiting.last_error == "HTTP 503 Service Unavailable"
+        await clock.advance(rung - SECOND)
+        await deliver(engine)
+        assert len(endpoint.calls) == failures
+        await clock.advance(SECOND)
+        await deliver(engine)
+
+    ended = await engine.alarms.get(alarm.id)
+    assert (ended.status, ended.failure_count, ended.next_fire_at) == (AlarmStatus.FAILED, 8, None)
+    assert ended.last_error == "HTTP 503 Service Unavailable"
+    assert {call.wake_id for call in endpoint.calls} == {endpoint.calls[0].wake_id}
+    assert [call.body["attempt"] for call in endpoint.calls] == list(range(1, 9))
+    outcomes = [line.outcome for line in await log_of(engine, alarm)]
+    assert outcomes == [DeliveryOutcome.FAILED] * 7 + [DeliveryOutcome.GIVEN_UP]
+
+
+async def test_with_five_retries_the_sixth_failure_is_final(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint)
+
+    for _ in range(10):
+        await clock.advance(15 * MINUTE)
+        await deliver(engine)
+
+    assert len(endpoint.calls) == 6
+    assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.FAILED
+
+
+async def test_a_once_alarm_that_recovers_has_fired(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+    await deliver(engine)
+    endpoint.status = 204
+    await clock.advance(30 * SECOND)
+
+    await deliver(engine)
+
+    fired = await engine.alarms.get(alarm.id)
+    assert (fired.status, fired.failure_count, fired.last_error) == (AlarmStatus.FIRED, 0, None)
+
+
+async def test_a_cron_alarm_skips_a_bad_occurrence_and_advances(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="0 * * * *", max_failures=1)
+    await clock.advance(HOUR)
+    await deliver(engine)
+    await clock.advance(30 * SECOND)
+
+    await deliver(engine)
+
+    now = await engine.alarms.get(alarm.id)
+    assert (now.status, now.failure_count, now.next_fire_at) == (AlarmStatus.ACTIVE, 0, NOON + 2 * HOUR)
+    assert now.last_error == "HTTP 500 Internal Server Error"
+    assert (await log_of(engine, alarm))[-1].note == "skipped after its last retry"
+
+
+async def test_retries_that_reach_the_next_occurrence_are_coalesced(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+    await clock.advance(MINUTE)
+    await deliver(engine)  # retried in 30 s
+    await clock.advance(30 * SECOND)
+
+    await deliver(engine)  # would be retried in a minute, and 12:02 comes first
+
+    now = await engine.alarms.get(alarm.id)
+    assert now.next_fire_at == now.occurrence == NOON + 2 * MINUTE
+    first, again = await log_of(engine, alarm)
+    assert (first.note, again.note) == (None, f"its retry is coalesced into {(NOON + 2 * MINUTE).isoformat()}")
+    await clock.advance(30 * SECOND)
+    await deliver(engine)
+    assert [call.body["attempt"] for call in endpoint.calls] == [1, 2, 1]
+    assert len({call.wake_id for call in endpoint.calls}) == 2
+
+
+@pytest.mark.parametrize("when", [{"delay": MINUTE}, {"cron": "* * * * *"}])
+async def test_gone_disables_an_alarm(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, when: dict[str, Any]
+) -> None:
+    endpoint.status = 410
+    alarm = await set_one(engine, endpoint, **when)
+    await clock.advance(MINUTE)
+
+    await deliver(engine)
+
+    ended = await engine.alarms.get(alarm.id)
+    assert ended.status is AlarmStatus.FAILED
+    assert "410" in str(ended.last_error)
+
+
+async def test_retry_after_is_honoured(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    endpoint.status, endpoint.headers = 429, {"Retry-After": "300"}
+    alarm = await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+
+    await deliver(engine)
+
+    assert (await engine.alarms.get(alarm.id)).next_fire_at == clock.instant + 5 * MINUTE
+
+
+async def test_a_crash_before_the_record_delivers_again_with_the_same_id(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    crashed, other = (Engine(database, buckets=settings.buckets) for _ in range(2))
+    alarm = await set_one(other, endpoint)
+    await clock.advance(MINUTE)
+    await crashed.duties.wakes.step()
+    await endpoint.until(1)  # delivered, and its process is gone
+    await asyncio.wait(list(crashed.duties.wakes._flying))
+
+    await deliver(other)
+    assert len(endpoint.calls) == 1  # the lease holds
+    await clock.advance(settings.alarm_lease)
+    await deliver(other)
+
+    first, again = endpoint.calls
+    assert first.wake_id == again.wake_id
+    assert [call.body["attempt"] for call in endpoint.calls] == [1, 2]
+    assert (await other.alarms.get(alarm.id)).status is AlarmStatus.FIRED
+    for engine in (crashed, other):
+        engine.duties.wakes._landed.clear()
+        await engine.duties.wakes.stop(0)
+
+
+async def test_a_zombie_that_records_late_is_rejected(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    zombie, other = (Engine(database, buckets=settings.buckets) for _ in range(2))
+    alarm = await set_one(other, endpoint)
+    await clock.advance(MINUTE)
+    await zombie.duties.wakes.step()
+    await asyncio.wait(list(zombie.duties.wakes._flying))
+    await clock.advance(settings.alarm_lease)
+    endpoint.status = 500
+    await deliver(other)  # which fails, and is on the ladder
+    before = await other.alarms.get(alarm.id)
+
+    await zombie.duties.wakes.record()
+
+    assert await other.alarms.get(alarm.id) == before
+    assert (before.status, before.failure_count) == (AlarmStatus.ACTIVE, 1)
+    outcomes = Counter(line.outcome for line in await log_of(other, alarm))
+    assert outcomes == {DeliveryOutcome.LATE: 1, DeliveryOutcome.FAILED: 1}
+    for engine in (zombie, other):
+        await engine.duties.wakes.stop(0)
+
+
+async def test_one_that_is_cancelled_while_it_is_delivered_stays_cancelled(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    alarm = await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+    endpoint.gate.clear()
+    await engine.duties.wakes.step()
+    await endpoint.until(1)
+    assert (await engine.alarms.get(alarm.id)).is_ringing
+    with pytest.raises(AlarmConflict, match="at this moment"):
+        await engine.alarms.fire(alarm.id)
+    await engine.alarms.cancel(alarm.id)
+    endpoint.gate.set()
+
+    await deliver(engine)
+
+    assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.CANCELLED
+    assert [line.outcome for line in await log_of(engine, alarm)] == [DeliveryOutcome.LATE]
+
+
+async def test_one_that_is_paused_while_it_is_delivered_is_recorded_and_stays_paused(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+    await clock.advance(MINUTE)
+    endpoint.gate.clear()
+    await engine.duties.wakes.step()
+    await endpoint.until(1)
+    await engine.alarms.pause(alarm.id)
+    endpoint.gate.set()
+    await deliver(engine)
+    await clock.advance(HOUR)
+
+    await deliver(engine)
+
+    now = await engine.alarms.get(alarm.id)
+    assert (now.paused_at, now.last_fired_at) == (NOON + MINUTE, NOON + MINUTE)
+    assert len(endpoint.calls) == 1
+
+
+async def test_one_that_is_set_anew_while_it_is_delivered_fires_at_its_new_time(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    alarm = await set_one(engine, endpoint, name="n")
+    await clock.advance(MINUTE)
+    endpoint.gate.clear()
+    await engine.duties.wakes.step()
+    await endpoint.until(1)
+    await set_one(engine, endpoint, name="n", delay=HOUR)
+    endpoint.gate.set()
+    await deliver(engine)
+    assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.ACTIVE
+    await clock.advance(HOUR)
+
+    await deliver(engine)
+
+    first, second = endpoint.calls
+    assert first.wake_id != second.wake_id
+
+
+async def test_a_paused_alarm_that_was_ready_is_not_delivered(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, conn: Connection
+) -> None:
+    alarm = await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+    await engine.duties.wakes._database.run(wakes_module._make_ready)
+    await engine.alarms.pause(alarm.id)
+
+    await deliver(engine)
+    assert endpoint.calls == []
+
+    await engine.alarms.resume(alarm.id)
+    await deliver(engine)
+    assert len(endpoint.calls) == 1
+
+
+async def test_fire_now_wakes_at_once_and_a_timetable_goes_on(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    alarm = await set_one(engine, endpoint, cron="0 * * * *")
+
+    await engine.alarms.fire(alarm.id)
+    await deliver(engine)
+
+    assert len(endpoint.calls) == 1
+    assert (await engine.alarms.get(alarm.id)).next_fire_at == NOON + HOUR
+
+
+async def test_a_failed_alarm_can_be_fired_once_more(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, max_failures=0)
+    await clock.advance(MINUTE)
+    await deliver(engine)
+    assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.FAILED
+    endpoint.status = 200
+
+    await engine.alarms.fire(alarm.id)
+    await deliver(engine)
+
+    assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.FIRED
+
+
+async def test_a_stop_records_what_was_delivered_and_gives_back_the_rest(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    async with open_endpoint() as slow:
+        engine = Engine(database, buckets=settings.buckets)
+        done, open_one = await set_one(engine, endpoint), await set_one(engine, slow)
+        await clock.advance(MINUTE)
+        slow.gate.clear()
+        await engine.duties.wakes.step()
+        await endpoint.until(1)
+        await slow.until(1)
+        while not engine.duties.wakes._landed:
+            await asyncio.sleep(0.01)
+
+        await engine.duties.wakes.stop(0)
+
+        assert (await engine.alarms.get(done.id)).status is AlarmStatus.FIRED
+        given_back = await engine.alarms.get(open_one.id)
+        assert (given_back.status, given_back.is_ringing, given_back.failure_count) == (AlarmStatus.ACTIVE, False, 0)
+        slow.gate.set()
+        other = Engine(database, buckets=settings.buckets)
+        await deliver(other)
+        assert (await other.alarms.get(open_one.id)).status is AlarmStatus.FIRED
+        assert len({call.wake_id for call in slow.calls}) == 1
+        await other.duties.wakes.stop(0)
+
+
+async def test_a_destination_that_hangs_keeps_nobody_waiting(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    database.settings = replace(settings, alarm_slots=20, alarm_slots_per_destination=5)
+    engine = Engine(database, buckets=settings.buckets)
+    async with open_endpoint() as hanging:
+        hanging.gate.clear()
+        for _ in range(40):
+            await set_one(engine, hanging)
+        await clock.advance(MINUTE)
+        for _ in range(8):
+            await set_one(engine, endpoint, delay=SECOND)
+        await clock.advance(SECOND)
+
+        while not await engine.duties.wakes.step():
+            pass
+        await endpoint.until(5)
+
+        assert len(hanging.calls) <= 5
+        await engine.duties.wakes.stop(0)
+
+
+async def test_a_destination_that_is_down_is_left_alone_and_its_alarms_lose_no_try(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 503
+    alarms = [await set_one(engine, endpoint) for _ in range(40)]
+    await clock.advance(MINUTE)
+
+    await deliver(engine)
+
+    found = [await engine.alarms.get(alarm.id) for alarm in alarms]
+    assert len(endpoint.calls) < 40
+    failed = [alarm for alarm in found if alarm.failure_count == 1]
+    deferred = [alarm for alarm in found if alarm.failure_count == 0]
+    assert len(failed) == len(endpoint.calls) < 40
+    assert all(str(alarm.last_error).startswith("deferred: http://127.0.0.1:") for alarm in deferred)
+    assert all(alarm.status is AlarmStatus.ACTIVE and alarm.next_fire_at for alarm in found)
+
+
+async def test_the_default_target_is_for_those_who_know_it(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    database.settings = replace(settings, alarm_target=endpoint.url, alarm_token="hush", alarm_networks="")
+    knows = Engine(database, buckets=settings.buckets)
+    database.settings = settings
+    unaware = Engine(database, buckets=settings.buckets)
+    await set_one(knows, endpoint, url=None)
+    await clock.advance(MINUTE)
+
+    await deliver(unaware)
+    assert endpoint.calls == []
+    await deliver(knows)
+
+    [call] = endpoint.calls
+    assert call.headers["authorization"] == "Bearer hush"
+    for engine in (knows, unaware):
+        await engine.duties.wakes.stop(0)
+
+
+async def test_a_bearer_is_for_the_default_target_only(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    database.settings = replace(settings, alarm_target=endpoint.url, alarm_token="hush")
+    engine = Engine(database, buckets=settings.buckets)
+    await set_one(engine, endpoint)
+    await clock.advance(MINUTE)
+
+    await deliver(engine)
+
+    assert "authorization" not in endpoint.calls[0].headers
+    await engine.duties.wakes.stop(0)
+
+
+def test_slots_are_given_out_by_turns() -> None:
+    room = {"a": 100, "b": 2, "c": 0, "d": 100}
+
+    assert share("abcd", 12, room.__getitem__) == {"a": 5, "b": 2, "d": 5}
+    assert share("abcd", 2, room.__getitem__) == {"a": 1, "b": 1}
+    assert share("abcd", 500, room.__getitem__) == {"a": 100, "b": 2, "d": 100}
+    assert share([], 5, room.__getitem__) == {}
+
+
+async def test_every_destination_has_its_turn(
+    database: Database, settings: Settings, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakes_module, "TURNS", 3)
+    database.settings = replace(settings, alarm_batch=2)
+    engine = Engine(database, buckets=settings.buckets)
+    began: list[str] = []
+    monkeypatch.setattr(engine.duties.wakes, "_begin", lambda ringing: began.append(ringing.destination))
+    for port in range(1, 8):
+        for _ in range(2):
+            url = f"http://127.0.0.1:{port}/"
+            await engine.alarms.set(NewAlarm(url=url, delay=MINUTE))
+    await clock.advance(MINUTE)
+
+    for _ in range(4):
+        await engine.duties.wakes.step()
+
+    assert len(set(began)) == 7
+    await engine.duties.wakes.stop(0)
