@@ -74,21 +74,10 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 _TOKEN_68 = re.compile(r"[!-~]+")
 _OURS = frozenset(
-    [
-        "host",
-        "content-length",
-        "content-type",
-        "transfer-encoding",
-        "connection",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "keep-alive",
-        "user-agent",
-        "idempotency-key",
-        "accept-encoding",
-    ]
+    (
+        *("host", "content-length", "content-type", "transfer-encoding", "connection", "te", "trailer", "upgrade"),
+        *("expect", "keep-alive", "user-agent", "idempotency-key", "accept-encoding"),
+    )
 )
 _OUR_PREFIXES = ("proxy-", "webhook-")
 
