@@ -13,8 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulse.model.errors import InvalidSettings
+from pulse.model.errors import InvalidSettings, InvalidTarget
 from pulse.model.server_url import parse_listen, parse_server_url
+from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
@@ -109,6 +110,17 @@ class Settings:
                 raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
         self._check_lengths()
         self._check_server()
+        self._check_alarms()
+
+    def _check_alarms(self) -> None:
+        Rules.read(self.alarm_networks, self.alarm_ports, self.alarm_plain_http)
+        if self.alarm_token is not None:
+            check_bearer("alarm_token", self.alarm_token)
+        if self.alarm_target is not None:
+            try:
+                parse_target(self.alarm_target)
+            except InvalidTarget as error:
+                raise InvalidSettings(f"alarm_target: {error}") from None
 
     def _check_server(self) -> None:
         if self.server_url is not None:

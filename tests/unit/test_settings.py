@@ -35,6 +35,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "tls_cert": ("/etc/cert.pem", Path("/etc/cert.pem")),
     "tls_key": ("/etc/key.pem", Path("/etc/key.pem")),
     "tls_client_ca": ("/etc/clients.pem", Path("/etc/clients.pem")),
+    "http_listen": ("0.0.0.0:9001", "0.0.0.0:9001"),
     "message_limit": ("4194304", 4 << 20),
     "calls_per_second": ("50", 50),
     "streams_per_token": ("20", 20),
@@ -42,10 +43,25 @@ TWINS: dict[str, tuple[str, Any]] = {
     "threads": ("3", 3),
     "processes": ("5", 5),
     "grace": ("1m", timedelta(minutes=1)),
+    "alarm_tick": ("2s", timedelta(seconds=2)),
+    "alarm_lease": ("5m", timedelta(minutes=5)),
+    "alarm_batch": ("250", 250),
+    "alarm_max_failures": ("0", 0),
+    "alarm_deadline": ("20s", timedelta(seconds=20)),
+    "alarm_slots": ("50", 50),
+    "alarm_slots_per_destination": ("4", 4),
+    "alarm_jitter": ("no", False),
+    "alarm_target": ("http://agents.internal:9000/wake", "http://agents.internal:9000/wake"),
+    "alarm_token": ("bearer-secret", "bearer-secret"),
+    "alarm_networks": ("10.1.0.0/16, fd00::/8, 127.0.0.1", "10.1.0.0/16, fd00::/8, 127.0.0.1"),
+    "alarm_ports": ("443,9443", "443,9443"),
+    "alarm_plain_http": ("yes", True),
     "keep_completed": ("1h", timedelta(hours=1)),
     "keep_canceled": ("2d", timedelta(days=2)),
     "keep_dead_lettered": ("90d", timedelta(days=90)),
     "keep_fires": ("1d", timedelta(days=1)),
+    "keep_alarms": ("3d", timedelta(days=3)),
+    "keep_deliveries": ("4d", timedelta(days=4)),
 }
 
 
@@ -195,6 +211,23 @@ def test_settings_do_not_change_once_they_are_made() -> None:
         {"message_limit": 2 << 30},
         {"calls_per_second": 0},
         {"streams_per_token": 0},
+        {"alarm_networks": "10.0.0.1/8"},
+        {"alarm_networks": "intranet"},
+        {"alarm_ports": "443,https"},
+        {"alarm_ports": "0"},
+        {"alarm_ports": "65536"},
+        {"alarm_target": "ftp://agents.internal/"},
+        {"alarm_target": "http://user:secret@agents.internal/"},
+        {"alarm_target": "http://0177.1/"},
+        {"alarm_token": "two\r\nlines"},
+        {"alarm_token": ""},
+        {"alarm_deadline": timedelta()},
+        {"alarm_lease": timedelta(seconds=20)},
+        {"alarm_slots": 0},
+        {"alarm_slots_per_destination": 0},
+        {"alarm_batch": 0},
+        {"alarm_max_failures": -1},
+        {"keep_alarms": -timedelta(1)},
     ],
     ids=str,
 )
@@ -204,4 +237,4 @@ def test_settings_that_could_never_work_are_refused(given: dict[str, Any]) -> No
 
 
 def test_a_token_is_not_shown_with_the_settings() -> None:
-    assert "hunter2" not in repr(Settings(token="hunter2"))
+    assert "hunter2" not in repr(Settings(token="hunter2", alarm_token="hunter2"))

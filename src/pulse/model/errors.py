@@ -17,6 +17,8 @@
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl
     │   ├── InvalidServerUrl
+    │   ├── InvalidTarget       an address that alarms may not call
+    │   ├── InvalidSignature    a wake that nobody with the secret has sent, or not now
     │   ├── MissingPackage      an optional part of the installation is not there
     │   └── UnknownConnection   not a connection or session that can carry a job
     ├── AccessDenied
@@ -148,6 +150,16 @@ class InvalidDatabaseUrl(InvalidInput):
 
 class InvalidServerUrl(InvalidInput):
     code = "invalid_server_url"
+
+
+class InvalidTarget(InvalidInput):
+    code = "invalid_target"
+
+
+class InvalidSignature(InvalidInput):
+    """Never says which part of a signature was wrong: only its maker could use that."""
+
+    code = "invalid_signature"
 
 
 class MissingPackage(InvalidInput):

@@ -1,0 +1,1 @@
+"""How does a wake leave the house?"""

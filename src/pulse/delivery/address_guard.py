@@ -1,0 +1,156 @@
+"""Does this name lead to an address that may be called?
+
+A name is looked up when a connection is opened, all its addresses are checked, and the connection goes to one of those
+very addresses: there is no second look-up that could answer differently. The socket is checked once more before it is
+connected, and that check also sees the addresses nobody looks up. A pooled connection has passed all this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from errno import EACCES
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING, Any
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from pulse.model.errors import InvalidTarget
+from pulse.model.targets import Rules, Target, is_forbidden, may_be_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Address = IPv4Address | IPv6Address
+    Resolve = Callable[[str], Sequence[str]]  # a host's addresses; may block, raises OSError if there are none
+    Refuse = Callable[[str, Address], None]  # raises InvalidTarget for an address that may not be called
+
+THREADS = 16
+RECEIVE_BUFFER = 64 << 10  # answers are short, so a flood waits at its sender and not in our memory
+
+
+def look_up(host: str) -> list[str]:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+def guard(rules: Rules, scheme: str) -> Refuse:
+    """What may be called over this scheme: without TLS, only the operator's networks, unless plain_http."""
+
+    def refuse(host: str, address: Address) -> None:
+        if is_forbidden(address, rules):
+            raise InvalidTarget(f"{host} leads to {address}, which is not a public address: it is not called")
+        if scheme == "http" and not may_be_plain(address, rules):
+            raise InvalidTarget(f"{host} leads to {address}, which is not called without TLS: write https://")
+
+    return refuse
+
+
+def allow_all(host: str, address: Address) -> None:
+    """For the default target: the operator's own, wherever it is."""
+
+
+class Lookups:
+    """Looks names up in threads of its own.
+
+    A look-up cannot be stopped. So that one that hangs holds up nobody else, all who wait for the same host share one
+    thread, and what nobody waits for any more is not begun. No answer is kept: who asks later asks anew.
+    """
+
+    def __init__(self, resolve: Resolve = look_up, threads: int = THREADS) -> None:
+        self._resolve = resolve
+        self._executor = ThreadPoolExecutor(threads, "pulse-lookup")
+        self._pending: dict[str, _Lookup] = {}
+
+    async def addresses(self, host: str) -> list[Address]:
+        lookup = self._pending.get(host) or self._begin(host)
+        lookup.waiting += 1
+        try:
+            found = await asyncio.shield(asyncio.wrap_future(lookup.work))
+        finally:
+            lookup.waiting -= 1
+            if not lookup.waiting:
+                lookup.work.cancel()  # of no effect once it has begun
+        return [ip_address(text) for text in found]
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, host: str) -> _Lookup:
+        work = self._executor.submit(self._resolve, host)
+        lookup = self._pending[host] = _Lookup(work)
+        work.add_done_callback(lambda _: self._pending.pop(host, None))
+        return lookup
+
+
+class _Lookup:
+    __slots__ = ("waiting", "work")
+
+    def __init__(self, work: Future[Sequence[str]]) -> None:
+        self.work, self.waiting = work, 0
+
+
+class GuardedResolver(AbstractResolver):
+    """Hands aiohttp the very addresses that were checked. The name stays in the Host header and in TLS."""
+
+    def __init__(self, lookups: Lookups, refuse: Refuse) -> None:
+        self._lookups, self._refuse = lookups, refuse
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = await self._lookups.addresses(host)
+        for address in addresses:  # one that is refused refuses the name: it may be the one that answers next time
+            self._refuse(host, address)
+        return [_result(host, port, address) for address in addresses]
+
+    async def close(self) -> None:
+        """The look-ups are shared, and closed by whoever made them."""
+
+
+def _result(host: str, port: int, address: Address) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=str(address),
+        port=port,
+        family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )
+
+
+def guarded_sockets(refuse: Refuse) -> Callable[[Any], socket.socket]:
+    """Makes the sockets of aiohttp: it is told the address, literal or looked up, just before it is connected to."""
+
+    def make(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+        family, kind, protocol, _, place = info
+        try:
+            refuse("the url", ip_address(place[0]))
+        except InvalidTarget as error:
+            raise PermissionError(EACCES, str(error)) from None  # what aiohttp expects of a socket that fails
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        return made
+
+    return make
+
+
+_WRITE_TIME = ThreadPoolExecutor(4, "pulse-check")  # apart from those of deliveries, which need not wait for it
+
+
+async def check_resolves(target: Target, rules: Rules, within: float, *, resolve: Resolve = look_up) -> None:
+    """For when an alarm is set: raises InvalidTarget if its name leads where it may not.
+
+    Quietly accepts what cannot be looked up in time: it is checked again whenever it is called.
+    """
+    if target.address is not None:
+        return
+    work = asyncio.get_running_loop().run_in_executor(_WRITE_TIME, resolve, target.host)
+    try:
+        found = await asyncio.wait_for(work, within)
+    except (TimeoutError, OSError):
+        return
+    refuse = guard(rules, target.scheme)
+    for text in found:
+        refuse(target.host, ip_address(text))
