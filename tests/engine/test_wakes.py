@@ -118,7 +118,7 @@ async def test_a_wake_is_signed_and_can_be_verified(engine: Engine, endpoint: En
     [call] = endpoint.calls
     [secret] = await engine.alarms.secrets()
     wake = webhooks.verify(call.raw, call.headers, secret.secret)
-    assert (wake.alarm_id, wake.occurrence, wake.payload) == (alarm.id, NOON + MINUTE, {"cup": 1})
+    assert (wake.alarm_id, wake.occurrence, wake.payload) == (str(alarm.id), NOON + MINUTE, {"cup": 1})
 
 
 async def test_a_cron_alarm_goes_on_with_its_next_occurrence(
@@ -521,7 +521,7 @@ async def test_every_destination_has_its_turn(
     database.settings = replace(settings, alarm_batch=2)
     engine = Engine(database, buckets=settings.buckets)
     began: list[str] = []
-    monkeypatch.setattr(engine.duties.wakes, "_begin", lambda ringing: began.append(ringing.destination))
+    monkeypatch.setattr(engine.duties.wakes, "_begin", lambda ringing, _: began.append(ringing.destination))
     for port in range(1, 8):
         for _ in range(2):
             url = f"http://127.0.0.1:{port}/"

@@ -58,7 +58,7 @@ class Wakes:
         self._database = database
         self._wakeups = wakeups
         self._settings = settings
-        self._deliverer = Deliverer(settings)
+        self._deliverer: Deliverer | None = None  # opened when there is something to deliver
         self._breakers = Breakers(settings.alarm_slots_per_destination)
         self._flying: dict[asyncio.Task[None], Ringing] = {}
         self._landed: list[Landed] = []
@@ -104,8 +104,9 @@ class Wakes:
         )
         if claims:
             await self._refresh_secrets()
-        for ringing in claims:
-            self._begin(ringing)
+            deliverer = await self._open_deliverer()
+            for ringing in claims:
+                self._begin(ringing, deliverer)
         return len(claims)
 
     async def _next_destinations(self, conn: Connection) -> list[str]:
@@ -135,16 +136,23 @@ class Wakes:
             self._secrets = [each.secret for each in await self._database.run(store.wake_secrets)]
             self._secrets_read_at = time.monotonic()
 
-    def _begin(self, ringing: Ringing) -> None:
+    async def _open_deliverer(self) -> Deliverer:
+        if self._deliverer is None:
+            from pulse.delivery.webhook import Deliverer  # a tenth of a second that others need not wait for
+
+            self._deliverer = await Deliverer(self._settings).open()
+        return self._deliverer
+
+    def _begin(self, ringing: Ringing, deliverer: Deliverer) -> None:
         self._breakers.started(ringing.destination)
-        task = asyncio.create_task(self._deliver(ringing), name=f"pulse wake {ringing.id}")
+        task = asyncio.create_task(self._deliver(ringing, deliverer))
         self._flying[task] = ringing
         task.add_done_callback(self._ended)
 
-    async def _deliver(self, ringing: Ringing) -> None:
+    async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> None:
         started_at = time.monotonic()
         wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
-        delivered = await self._deliverer.deliver(wake, secrets=self._secrets)
+        delivered = await deliverer.deliver(wake, secrets=self._secrets)
         self._landed.append(Landed(ringing, started_at, delivered))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -201,7 +209,9 @@ class Wakes:
             await self._database.run(lambda conn: store.release_alarms(conn, unfinished))
         while self._landed:
             await self.record()
-        await self._deliverer.close()
+        if self._deliverer is not None:
+            await self._deliverer.close()
+            self._deliverer = None
 
 
 def share(destinations: Sequence[str], wanted: int, may_start: Callable[[str], int]) -> dict[str, int]:

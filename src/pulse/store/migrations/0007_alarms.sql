@@ -99,6 +99,7 @@ declare
     new pulse.alarms := jsonb_populate_record(null::pulse.alarms, given);
     old pulse.alarms;
 begin
+    new.payload := given -> 'payload';  -- which may be JSON's null
     new.status := 'active';
     new.revision := 1;
     new.lease_id := 0;
