@@ -172,6 +172,8 @@ class Alarms:
             alarm = await _locked(conn, key, owner)
             if alarm.status is AlarmStatus.CANCELLED:
                 raise AlarmConflict(alarm.id, "was cancelled: set it anew")
+            if alarm.paused_at is not None:
+                raise AlarmConflict(alarm.id, "is paused: resume it first")
             if alarm.is_ringing:
                 raise AlarmConflict(alarm.id, "is being delivered at this moment")
             is_brought_forward = alarm.status is AlarmStatus.ACTIVE and alarm.cron is None
