@@ -66,7 +66,13 @@ class Alarms:
         check_whole("limit", limit, 1, PAGE_LIMIT)
         before = _read_id(after) if after else LAST_ID
         wanted = wanted or AlarmFilter()
-        found = await self._database.run(lambda conn: store.list_alarms(conn, wanted, before=before, limit=limit + 1))
+
+        async def work(conn: Connection) -> list[Alarm]:
+            if wanted.owner is None:
+                return await store.list_all_alarms(conn, wanted, before=before, limit=limit + 1)
+            return await store.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
+
+        found = await self._database.run(work)
         return AlarmPage(found[:limit], str(found[limit - 1].id) if len(found) > limit else None)
 
     async def deliveries(
