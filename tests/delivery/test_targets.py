@@ -14,6 +14,18 @@ from tests.delivery.hostile_urls import HOSTILE_URLS
 
 STRICT = Rules.read("", "80,443,8080,8443", plain_http=False)
 PLAIN = Rules.read("", "80,443", plain_http=True)
+# fmt: off
+FORBIDDEN = [
+    "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.254", "127.0.0.1",
+    "127.255.255.255", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.0.192",
+    "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1",
+    "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "168.63.129.16", "::", "::1", "::7f00:1",
+    "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:93.184.216.34", "::ffff:0:127.0.0.1", "64:ff9b::7f00:1",
+    "64:ff9b::5db8:d822", "64:ff9b:1::a00:1", "100::1", "2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001:10::1", "2001:20::1", "2001:db8::1", "2002:7f00:1::", "2002:5db8:d822::1", "3fff::1", "5f00::1",
+    "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1", "4000::1",
+]
+# fmt: on
 HOME = Rules.read("127.0.0.0/8, 10.1.0.0/16", "443", plain_http=False)
 
 
@@ -108,7 +120,9 @@ def test_what_the_operator_lists_may_be_called(url: str) -> None:
     assert check_target(url, HOME)
 
 
-@pytest.mark.parametrize("url", ["https://10.2.0.1/", "http://93.184.216.34:443/", "https://[::1]/", "http://x.test:9/"])
+@pytest.mark.parametrize(
+    "url", ["https://10.2.0.1/", "http://93.184.216.34:443/", "https://[::1]/", "http://x.test:9/"]
+)
 def test_and_nothing_beside_it(url: str) -> None:
     with pytest.raises(InvalidTarget):
         check_target(url, HOME)
@@ -116,19 +130,16 @@ def test_and_nothing_beside_it(url: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    """0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.254 127.0.0.1 127.255.255.255 169.254.169.254
-    172.16.0.1 172.31.255.255 192.0.0.1 192.0.0.192 192.0.2.1 192.88.99.1 192.168.0.1 198.18.0.1 198.19.255.255
-    198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255 168.63.129.16
-    :: ::1 ::7f00:1 ::127.0.0.1 ::ffff:127.0.0.1 ::ffff:93.184.216.34 ::ffff:0:127.0.0.1 64:ff9b::7f00:1 64:ff9b::5db8:d822
-    64:ff9b:1::a00:1 100::1 2001::1 2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:10::1 2001:20::1 2001:db8::1 2002:7f00:1::
-    2002:5db8:d822::1 3fff::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fec0::1 ff02::1 4000::1""".split(),
+    FORBIDDEN,
 )
 def test_what_is_not_global_unicast_is_forbidden(address: str) -> None:
     assert is_forbidden(ip_address(address), STRICT)
     assert not is_forbidden(ip_address(address), Rules.read(address, "443", plain_http=False))
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"])
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+)
 def test_what_is_global_unicast_is_not(address: str) -> None:
     assert not is_forbidden(ip_address(address), STRICT)
 
@@ -150,7 +161,9 @@ def test_any_text_is_either_a_target_or_refused(text: str) -> None:
     assert parse_target(target.url) == target
 
 
-@pytest.mark.parametrize(("networks", "ports"), [("10.0.0.1/8", ""), ("here", ""), ("", "x"), ("", "0"), ("", "-1"), ("", "70000")])
+@pytest.mark.parametrize(
+    ("networks", "ports"), [("10.0.0.1/8", ""), ("here", ""), ("", "x"), ("", "0"), ("", "-1"), ("", "70000")]
+)
 def test_rules_that_cannot_be_read_are_refused(networks: str, ports: str) -> None:
     with pytest.raises(InvalidSettings):
         Rules.read(networks, ports, plain_http=False)

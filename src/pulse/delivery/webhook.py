@@ -7,6 +7,8 @@ Nothing an endpoint does is an exception here; whatever came of it is a `Deliver
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -210,16 +212,25 @@ def _words_of(error: Exception) -> str:
         case PulseError() | AnswerTooLong():
             return str(error)
         case aiohttp.ClientConnectorDNSError():
-            return f"{error.host} cannot be looked up: {error.os_error.strerror}"
+            return f"{error.host} cannot be looked up: {_why(error.os_error)}"
         case aiohttp.ClientConnectorCertificateError():
             return f"TLS: the certificate of {error.host} is not accepted: {error.certificate_error}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+            return f"cannot connect to {error.host}:{error.port}: {_why(error.os_error)}"
         case aiohttp.ClientOSError():
-            return f"the connection was lost: {error.strerror or type(error).__name__}"
+            return f"the connection was lost: {_why(error)}"
         case _:
             known = (words for kind, words in WORDS.items() if isinstance(error, kind))
             return next(known, f"the wake could not be sent: {type(error).__name__}")
+
+
+def _why(error: OSError) -> str:
+    """The system's words where there are any: asyncio's are "Connect call failed" and the address again."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or 'no reason given'})"
+    if isinstance(error, PermissionError) or (error.errno or 0) <= 0:  # the guard's own words, or a look-up's number
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(error.errno)
 
 
 WORDS: dict[type[Exception], str] = {
