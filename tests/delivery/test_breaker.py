@@ -104,7 +104,8 @@ def test_old_failures_are_forgotten_as_well(breakers: Breakers, clock: Clock) ->
 def test_after_a_while_one_may_try(breakers: Breakers, clock: Clock) -> None:
     results(breakers, "x" * 10)
     clock.now += 29.9
-    assert (breakers.may_start(HERE), breakers.open_until(HERE)) == (0, pytest.approx(0.1))
+    assert breakers.may_start(HERE) == 0
+    assert breakers.open_until(HERE) == pytest.approx(0.1)
 
     clock.now += 0.1
     assert (breakers.may_start(HERE), breakers.open_until(HERE)) == (1, 0)

@@ -117,7 +117,7 @@ def test_the_message_says_what_is_wrong(url: str, words: str) -> None:
     ],
 )
 def test_what_the_operator_lists_may_be_called(url: str) -> None:
-    assert check_target(url, HOME)
+    assert check_target(url, HOME).url == url
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,7 @@ async def test_without_a_secret_nothing_is_signed() -> None:
 
 async def test_the_operators_token_goes_to_the_default_target_and_nowhere_else() -> None:
     async with endpoint(answering(OK)) as default, endpoint(answering(OK)) as other:
-        options = {"alarm_target": default.url, "alarm_token": "operators"}
-        async with a_deliverer(**options) as deliverer:
+        async with a_deliverer(alarm_target=default.url, alarm_token="operators") as deliverer:
             await deliverer.deliver(a_wake(None, headers=OWN), secrets=[])
             await deliverer.deliver(a_wake(other.url), secrets=[])
             await deliverer.deliver(a_wake(default.url), secrets=[])
@@ -86,7 +85,7 @@ async def test_the_operators_token_goes_to_the_default_target_and_nowhere_else()
 async def test_the_default_target_may_be_anywhere() -> None:
     dials = Dials()
     async with endpoint(answering(OK)) as made:
-        strict = {"alarm_networks": "", "alarm_ports": "443", "resolve": lambda _: ["127.0.0.1"]}
+        strict: dict[str, Any] = {"alarm_networks": "", "alarm_ports": "443", "resolve": lambda _: ["127.0.0.1"]}
         for host in ("127.0.0.1", "localhost", "agents"):
             target = f"http://{host}:{made.port}/in"
             async with a_deliverer(alarm_target=target, **strict) as deliverer:

@@ -228,9 +228,10 @@ def _why(error: OSError) -> str:
     """The system's words where there are any: asyncio's are "Connect call failed" and the address again."""
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or 'no reason given'})"
-    if isinstance(error, PermissionError) or (error.errno or 0) <= 0:  # the guard's own words, or a look-up's number
+    number = error.errno or 0
+    if isinstance(error, PermissionError) or number <= 0:  # the guard's own words, or a look-up's
         return error.strerror or str(error) or type(error).__name__
-    return os.strerror(error.errno)
+    return os.strerror(number)
 
 
 WORDS: dict[type[Exception], str] = {
