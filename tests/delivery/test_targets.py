@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.delivery.webhook import _url_of
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidSettings, InvalidTarget
 from pulse.model.targets import Rules, check_headers, check_target, is_forbidden, parse_target
 from tests.delivery.hostile_urls import HOSTILE_URLS
@@ -47,6 +48,7 @@ def test_a_good_url_has_one_spelling(url: str, shown: str, destination: str) -> 
 
     assert (target.url, target.destination) == (shown, destination)
     assert check_target(target.url, STRICT) == target
+    assert str(_url_of(target)) == shown  # and aiohttp reads the same host from it
 
 
 @pytest.mark.parametrize("url", [url.format(port=443) for url in HOSTILE_URLS])

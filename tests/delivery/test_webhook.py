@@ -70,11 +70,14 @@ async def test_without_a_secret_nothing_is_signed() -> None:
 
 
 async def test_the_operators_token_goes_to_the_default_target_and_nowhere_else() -> None:
-    async with endpoint(answering(OK)) as default, endpoint(answering(OK)) as other:
-        async with a_deliverer(alarm_target=default.url, alarm_token="operators") as deliverer:
-            await deliverer.deliver(a_wake(None, headers=OWN), secrets=[])
-            await deliverer.deliver(a_wake(other.url), secrets=[])
-            await deliverer.deliver(a_wake(default.url), secrets=[])
+    async with (
+        endpoint(answering(OK)) as default,
+        endpoint(answering(OK)) as other,
+        a_deliverer(alarm_target=default.url, alarm_token="operators") as deliverer,
+    ):
+        await deliverer.deliver(a_wake(None, headers=OWN), secrets=[])
+        await deliverer.deliver(a_wake(other.url), secrets=[])
+        await deliverer.deliver(a_wake(default.url), secrets=[])
 
     assert default.requests[0].all("authorization") == ["Bearer operators"]
     assert default.requests[0]["x-mine"] == "1"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CONNECT = 5.0  # seconds, for looking up, connecting and TLS
 KEEP_ALIVE = 4.0  # seconds: less than the 5 after which uvicorn and Node close, so that we seldom meet them closing
 DEFAULT = "default"
+INVALID = "invalid"  # what cannot be read fails at once, so it may share the slots of one destination
 ERROR_LIMIT = 500
 ROUTES = 4096  # urls that need not be read anew each time
 HEADERS = {
@@ -109,12 +110,7 @@ class Deliverer:
 
     def destination_of(self, url: str | None) -> str:
         """Whose slots and breaker a wake counts for."""
-        if url is None:
-            return DEFAULT
-        try:
-            return parse_target(url).destination
-        except InvalidTarget:
-            return "invalid"  # one that no rule of ours would let in: it fails at once, and needs no slots
+        return DEFAULT if url is None else _destination_of(url)
 
     async def deliver(self, wake: Wake, *, secrets: Sequence[str]) -> Delivered:
         """Send it once. Raises nothing but CancelledError."""
@@ -177,6 +173,14 @@ class Deliverer:
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
             return f"no answer within {self._deadline:g} s"
         return clean_error(_words_of(error), ERROR_LIMIT)
+
+
+@lru_cache(ROUTES)
+def _destination_of(url: str) -> str:
+    try:
+        return parse_target(url).destination
+    except InvalidTarget:
+        return INVALID
 
 
 def _url_of(target: Target) -> URL:
