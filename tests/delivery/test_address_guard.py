@@ -70,6 +70,14 @@ async def test_the_canary_and_the_watch_would_notice(host: str, canary: Endpoint
     assert len(dials.addresses) == canary.connections == 1
 
 
+async def test_an_alarm_that_was_set_under_other_rules_is_held_to_those_of_now(dials: Dials) -> None:
+    async with a_deliverer(resolve=lambda _: [PUBLIC], alarm_ports="443") as deliverer:
+        found = await deliverer.deliver(a_wake("https://public.test:8443/"), secrets=[])
+
+    assert found.error == "port 8443 is not one alarms may call (443): see PULSE_ALARM_PORTS"
+    assert dials.addresses == []
+
+
 def in_turn(*answers: list[str]) -> Callable[[str], list[str]]:
     remaining = list(answers)
     return lambda _: remaining.pop(0) if len(remaining) > 1 else remaining[0]
