@@ -42,7 +42,7 @@ async def delivered_to(behave: Behaviour, deadline: timedelta = timedelta(second
         begun = time.monotonic()
         found = await deliverer.deliver(a_wake(f"{made.url}?token=hunter2"), secrets=[])
         took = time.monotonic() - begun
-    assert took < deadline.total_seconds() + 1
+    assert took < deadline.total_seconds() + 3  # of which two are for busy machines
     assert "hunter2" not in (found.error or "")
     assert timedelta() <= found.duration <= timedelta(seconds=took)
     return found, made
@@ -304,7 +304,7 @@ async def test_a_hostile_one_does_not_delay_another() -> None:
         found = await deliverer.deliver(a_wake(good.url), secrets=[])
 
         assert found.is_success
-        assert found.duration < timedelta(seconds=1)
+        assert found.duration < timedelta(seconds=2)
         for task in hanging_wakes:
             task.cancel()
         await asyncio.gather(*hanging_wakes, return_exceptions=True)
