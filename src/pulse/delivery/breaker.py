@@ -73,14 +73,15 @@ class Breakers:
         return known
 
     def _forget_one(self) -> None:
-        """One in, one out. What is in flight is spared, so there may be that many more."""
-        if len(self._known) <= self._most:
-            return
-        oldest, known = next(iter(self._known.items()))
-        if known.in_flight:
-            self._known.move_to_end(oldest)
-        else:
-            del self._known[oldest]
+        """Spares what is in flight, so there may be that many more. Two looks, or each one spared would add one."""
+        for _ in range(2):
+            if len(self._known) <= self._most:
+                return
+            oldest, known = next(iter(self._known.items()))
+            if known.in_flight:
+                self._known.move_to_end(oldest)
+            else:
+                del self._known[oldest]
 
 
 class _Destination:

@@ -7,6 +7,8 @@ Nothing an endpoint does is an exception here; whatever came of it is a `Deliver
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 CONNECT = 5.0  # seconds, for looking up, connecting and TLS
 KEEP_ALIVE = 4.0  # seconds: less than the 5 after which uvicorn and Node close, so that we seldom meet them closing
 DEFAULT = "default"
+INVALID = "invalid"  # what cannot be read fails at once, so it may share the slots of one destination
 ERROR_LIMIT = 500
 ROUTES = 4096  # urls that need not be read anew each time
 HEADERS = {
@@ -107,12 +110,7 @@ class Deliverer:
 
     def destination_of(self, url: str | None) -> str:
         """Whose slots and breaker a wake counts for."""
-        if url is None:
-            return DEFAULT
-        try:
-            return parse_target(url).destination
-        except InvalidTarget:
-            return "invalid"  # one that no rule of ours would let in: it fails at once, and needs no slots
+        return DEFAULT if url is None else _destination_of(url)
 
     async def deliver(self, wake: Wake, *, secrets: Sequence[str]) -> Delivered:
         """Send it once. Raises nothing but CancelledError."""
@@ -177,6 +175,14 @@ class Deliverer:
         return clean_error(_words_of(error), ERROR_LIMIT)
 
 
+@lru_cache(ROUTES)
+def _destination_of(url: str) -> str:
+    try:
+        return parse_target(url).destination
+    except InvalidTarget:
+        return INVALID
+
+
 def _url_of(target: Target) -> URL:
     url = URL(target.url, encoded=True)
     if (url.scheme, url.raw_host, url.port) != (target.scheme, target.host, target.port):
@@ -210,16 +216,26 @@ def _words_of(error: Exception) -> str:
         case PulseError() | AnswerTooLong():
             return str(error)
         case aiohttp.ClientConnectorDNSError():
-            return f"{error.host} cannot be looked up: {error.os_error.strerror}"
+            return f"{error.host} cannot be looked up: {_why(error.os_error)}"
         case aiohttp.ClientConnectorCertificateError():
             return f"TLS: the certificate of {error.host} is not accepted: {error.certificate_error}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+            return f"cannot connect to {error.host}:{error.port}: {_why(error.os_error)}"
         case aiohttp.ClientOSError():
-            return f"the connection was lost: {error.strerror or type(error).__name__}"
+            return f"the connection was lost: {_why(error)}"
         case _:
             known = (words for kind, words in WORDS.items() if isinstance(error, kind))
             return next(known, f"the wake could not be sent: {type(error).__name__}")
+
+
+def _why(error: OSError) -> str:
+    """The system's words where there are any: asyncio's are "Connect call failed" and the address again."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or 'no reason given'})"
+    number = error.errno or 0
+    if isinstance(error, PermissionError) or number <= 0:  # the guard's own words, or a look-up's
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(number)
 
 
 WORDS: dict[type[Exception], str] = {
