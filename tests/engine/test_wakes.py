@@ -60,9 +60,11 @@ async def set_one(engine: Engine, endpoint: Endpoint, **given: Any) -> Alarm:
 async def deliver(engine: Engine) -> None:
     """All that is due, to the end."""
     wakes = engine.duties.wakes
-    while not await wakes.step():
-        pass
-    while wakes._flying or wakes._landed:
+    while True:
+        while not await wakes.step():
+            pass
+        if not wakes._flying and not wakes._landed:
+            break
         if wakes._flying:
             await asyncio.wait(list(wakes._flying))
         await wakes.record()
