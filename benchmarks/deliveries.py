@@ -17,7 +17,8 @@ import aiohttp
 import uvloop
 
 from pulse.delivery.signing import new_secret
-from pulse.delivery.webhook import Deliverer, Wake
+from pulse.delivery.wake import Wake
+from pulse.delivery.webhook import Deliverer
 from pulse.settings import Settings
 
 WAKES, LANES, ROUNDS = 10_000, 50, 5

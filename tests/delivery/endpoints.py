@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pulse.delivery.webhook import Deliverer, Wake
+from pulse.delivery.wake import Wake
+from pulse.delivery.webhook import Deliverer
 from pulse.settings import Settings
 
 PUBLIC = "93.184.216.34"

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from pulse.delivery.answers import BODY_LIMIT, BYTES_LIMIT, _BoundedHandler
-from pulse.delivery.webhook import Delivered
+from pulse.delivery.wake import Delivered
 from tests.delivery.endpoints import OK, Behaviour, Dials, Endpoint, a_deliverer, a_wake, answering, endpoint
 
 SHORT = timedelta(seconds=0.3)

@@ -16,12 +16,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import aiohttp
-import msgspec
 from yarl import URL
 
 from pulse.delivery.address_guard import GuardedResolver, Lookups, allow_all, guard, guarded_sockets, look_up
 from pulse.delivery.answers import AnswerTooLong, BoundedConnector, error_of, read_answer, retry_after_of, text_of
 from pulse.delivery.signing import sign
+from pulse.delivery.wake import Delivered, Wake
 from pulse.model.errors import InvalidTarget, PulseError
 from pulse.model.targets import Rules, Target, check_headers, check_target, parse_target
 from pulse.model.text import clean_error
@@ -46,26 +46,6 @@ HEADERS = {
     "content-type": "application/json",
     "user-agent": f"pulse/{__version__}",
 }
-
-
-class Wake(msgspec.Struct, frozen=True):
-    id: str
-    url: str | None  # none: the default target
-    body: bytes
-    headers: Mapping[str, str] = {}
-
-
-class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    status: int | None  # none: there was no answer
-    error: str | None  # none: it was a 2xx
-    answer: str  # the first KiB
-    duration: timedelta
-    retry_after: timedelta | None = None
-    is_gone: bool = False  # the receiver wants no more of it
-
-    @property
-    def is_success(self) -> bool:
-        return self.error is None
 
 
 class _Route(NamedTuple):

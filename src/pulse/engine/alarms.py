@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.delivery.address_guard import check_resolves
 from pulse.delivery.signing import new_secret
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
@@ -127,6 +126,8 @@ class Alarms:
                     "url is missing, and there is no default target: give one, or set PULSE_ALARM_TARGET"
                 )
             return DEFAULT_DESTINATION
+        from pulse.delivery.address_guard import check_resolves  # a tenth of a second that others need not wait for
+
         target = check_target(new.url, self._rules)
         await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE)
         return target.destination

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulse.delivery.breaker import Breakers
-from pulse.delivery.webhook import Deliverer, Wake
+from pulse.delivery.wake import Wake
 from pulse.engine.loops import Loop
 from pulse.model.alarms import DEFAULT_DESTINATION
 from pulse.model.text import clean_error
@@ -25,7 +25,8 @@ from pulse.store import alarms as store
 from pulse.store.jobs import read_clock
 
 if TYPE_CHECKING:
-    from pulse.delivery.webhook import Delivered
+    from pulse.delivery.wake import Delivered
+    from pulse.delivery.webhook import Deliverer
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
 
