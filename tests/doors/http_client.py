@@ -50,9 +50,9 @@ def read_refusal(response: httpx.Response) -> tuple[int, str, str]:
 async def served_http(settings: Settings, *, token: str | None = None, **changes: Any) -> AsyncIterator[Http]:
     listening = replace(settings, listen=ANYWHERE, http_listen=ANYWHERE, **changes)
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with open_server(listening) as server:
-        async with httpx.AsyncClient(base_url=f"http://{server.http_address}", headers=headers, timeout=30) as client:
-            yield Http(server, client)
+    async with open_server(listening) as server, httpx.AsyncClient(headers=headers, timeout=30) as client:
+        client.base_url = httpx.URL(f"http://{server.http_address}")
+        yield Http(server, client)
 
 
 def segment(name: str) -> str:

@@ -7,6 +7,7 @@ route, so a route without a rule is refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from pulse.doors.access import LOCAL, caller
 from pulse.doors.http.answering import answer_to
 from pulse.doors.http.reading import check_query, read_body
+from pulse.model.errors import Unavailable
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class GuardedRoute(APIRoute):
                 await admit(request, rule)
                 check_query(self, request)
                 return await handle(await read_body(self, request))
+            except asyncio.CancelledError:  # only the end of the server does that, and its patience is over
+                return answer_to(Unavailable("this server is stopping: ask another, or this one again soon"), rule)
             except Exception as error:
                 return answer_to(error, rule)
 

@@ -29,20 +29,30 @@ class Front:
         self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        is_read = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+
+        async def receive_to_the_end() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = is_read or not message.get("more_body", False)
+            return message
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)})
+                more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
+                # Whoever was refused before all was read could go on sending for ever.
+                MutableHeaders(scope=message).update(more if is_read else more | {"connection": "close"})
             await send(message)
 
         try:
-            self._check(Headers(scope=scope))
+            self._check(headers)
         except Refused as error:
             await answer_to(error, scope["path"])(scope, receive, send_with_headers)
             return
         # Matched as it was sent: a name with a slash, %2F, is one segment and not two.
         raw = scope["raw_path"].decode("latin-1")
-        await self._app({**scope, "path": raw}, receive, send_with_headers)
+        await self._app({**scope, "path": raw}, receive_to_the_end, send_with_headers)
 
     def _check(self, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import msgspec
 from pydantic import Field
 
 from pulse.doors.http.parts import (
@@ -24,6 +25,8 @@ from pulse.engine.jobs import BATCH_LIMIT
 from pulse.model import jobs as model
 from pulse.model.jobs import JobStatus, RetryPolicy
 
+DEFAULT_RETRY = msgspec.structs.asdict(RetryPolicy())
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Reason = Annotated[str, Field(max_length=2_000, description="Kept, and shown to people.")]
 
@@ -34,7 +37,7 @@ class Retry(Body):
     kind: Literal["quadratic", "exponential", "fixed", "list"] = Field(
         "quadratic", description="base × n², base × factor^(n-1), base, or the nth of `delays`."
     )
-    base: Length = Field(default=1.0, validate_default=True)
+    base: Length = Field(default="1s", validate_default=True)
     factor: Number = Field(default=2.0, ge=1, le=100)
     delays: list[Length] = Field(default=[], description="Of kind list: the last one is used from then on.")
     most: Length = Field(default="1d", validate_default=True)
@@ -106,6 +109,17 @@ class ReasonGiven(Body):
 # --- what we send
 
 
+class RetryKept(Answer):
+    """All lengths in seconds."""
+
+    kind: str
+    base: Seconds
+    factor: float
+    delays: list[Seconds]
+    most: Seconds
+    jitter: float
+
+
 class Job(Answer):
     """A job as it stands."""
 
@@ -128,7 +142,7 @@ class Job(Answer):
     last_error: str | None
     result: AnyJson
     progress: AnyJson
-    retry: dict[str, Any] | None
+    retry: RetryKept | None
     tags: list[str]
     trace: dict[str, str] | None
     timeout: Seconds | None
@@ -170,5 +184,11 @@ class Attempts(Answer):
 
 
 def write_job(job: model.Job) -> dict[str, Any]:
-    embedded = {name: embed(getattr(job, name)) for name in ("payload", "result", "progress", "retry", "trace")}
-    return fields_of(Job.model_fields, job, **embedded, tags=embed(job.tags) or [])
+    embedded = {name: embed(getattr(job, name)) for name in ("payload", "result", "progress", "trace")}
+    retry = None if job.retry is None else DEFAULT_RETRY | msgspec.json.decode(job.retry)
+    return fields_of(Job.model_fields, job, **embedded, retry=retry, tags=embed(job.tags) or [])
+
+
+def write_retry(policy: RetryPolicy | None) -> dict[str, Any] | None:
+    """With every field: which of them are defaults is nothing to a reader."""
+    return None if policy is None else msgspec.structs.asdict(policy)

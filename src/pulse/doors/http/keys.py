@@ -68,7 +68,7 @@ def check_same(job: Job, new: NewJob) -> None:
 
 def _has_moved(job: Job) -> bool:
     """Whether its time may have been changed since it was submitted: by a claim, or by its end."""
-    return job.lease_id > 0 or job.status not in WAITING or job.last_error is not None
+    return job.attempt > 0 or job.status not in WAITING or job.last_error is not None
 
 
 def _retry(job: Job) -> RetryPolicy | None:

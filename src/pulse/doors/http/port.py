@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 BACKLOG = 2048
+LEAST_GRACE = 0.25  # seconds: for connections on which nothing is under way to close
 
 
 class HttpPort:
@@ -59,7 +60,7 @@ class HttpPort:
         """Take no more requests, and end those still under way after `grace` seconds. Again, to shorten that."""
         if self._socket is None or self._is_stopped:
             return
-        self._server.config.timeout_graceful_shutdown = grace  # type: ignore[assignment]  # a fraction will do
+        self._server.config.timeout_graceful_shutdown = max(grace, LEAST_GRACE)  # type: ignore[assignment]  # a fraction will do
         await self._server.shutdown(sockets=[self._socket])
         await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
         self._is_stopped = True

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from pulse.doors.http.job_bodies import JobTemplate, Name, read_field, read_template
+from pulse.doors.http.job_bodies import JobTemplate, Name, RetryKept, read_field, read_template, write_retry
 from pulse.doors.http.parts import Answer, AnyJson, Body, Instant, Length, Seconds, embed, fields_of
 from pulse.model import schedules as model
 from pulse.model.jobs import JobStatus, NewJob
@@ -93,7 +93,7 @@ class Schedule(Answer):
     topic: str
     priority: int
     max_attempts: int
-    retry: dict[str, Any] | None
+    retry: RetryKept | None
     timeout: Seconds | None
     result_ttl: Seconds | None
     tags: list[str]
@@ -151,7 +151,8 @@ class Backfill(Answer):
 
 def write_schedule(schedule: model.Schedule) -> dict[str, Any]:
     job = schedule.job
-    known = fields_of(JOB_FIELDS, job, payload=embed(job.payload), topic=job.routed_topic)
+    own = {"payload": embed(job.payload), "topic": job.routed_topic, "retry": write_retry(job.retry)}
+    known = fields_of(JOB_FIELDS, job, **own)
     return fields_of(Schedule.model_fields, schedule, **known, **fields_of(TIMED, schedule.timed))
 
 
