@@ -23,7 +23,7 @@ class Http(NamedTuple):
     client: httpx.AsyncClient
 
     async def ask(self, method: str, path: str, body: object = None, **more: Any) -> httpx.Response:
-        given = {} if body is None else {"json": body}
+        given: dict[str, Any] = {} if body is None else {"json": body}
         return await self.client.request(method, path, **given, **more)
 
     async def done(self, method: str, path: str, body: object = None, *, status: int = 200, **more: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -64,7 +65,7 @@ async def test_every_answer_has_its_headers(http: Http) -> None:
 
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
-        assert parsedate_to_datetime(headers["date"])
+        assert parsedate_to_datetime(headers["date"]).tzinfo is not None
         assert "server" not in headers
         assert not [name for name in headers if name.startswith("access-control-")]
 
@@ -177,21 +178,26 @@ async def test_a_body_over_the_limit_is_refused_before_it_comes(http: Http) -> N
     assert read_raw(answer) == (413, "body_too_large")
 
 
-async def test_a_body_in_chunks_is_refused_where_the_limit_is(http: Http) -> None:
-    sent = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
-        while sent < 50 * LIMIT:
-            sent += 1 << 16
+async def test_a_body_in_chunks_is_refused_at_the_limit(http: Http) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(2 * LIMIT >> 16):
             yield b" " * (1 << 16)
 
-    try:
-        response = await http.client.post("/v1/jobs", content=endless(), headers=JSON)
-        assert read_refusal(response)[:2] == (413, "body_too_large")
-    except httpx.WriteError:  # it hung up on us before we had read its answer, which is as good
-        pass
-    assert sent < 20 * LIMIT  # and the rest was not waited for
+    response = await http.client.post("/v1/jobs", content=chunks(), headers=JSON)
+
+    assert read_refusal(response)[:2] == (413, "body_too_large")
+    assert response.headers["connection"] == "close"
+
+
+async def test_whoever_goes_on_sending_is_hung_up_on(http: Http) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0)
+            yield b" " * (1 << 16)
+
+    async with asyncio.timeout(PATIENCE):
+        with suppress(httpx.TransportError):  # or there was just time to read the answer
+            await http.client.post("/v1/jobs", content=endless(), headers=JSON)
     await http.done("GET", "/v1/info")
 
 
@@ -330,7 +336,6 @@ async def test_a_request_that_does_not_end_is_ended(settings: Settings, caplog: 
 
         response = await asking
         assert read_refusal(response)[:2] == (503, "unavailable")
-        assert response.headers["connection"] == "close"
 
 
 async def test_it_can_be_left_out(settings: Settings) -> None:

@@ -7,6 +7,8 @@ machine, and its address in `Origin`.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,6 +21,7 @@ from pulse.model.server_url import Address
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+LINGER = 2.0  # seconds
 ON_EVERY_ANSWER = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -29,30 +32,15 @@ class Front:
         self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        is_read = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
-
-        async def receive_to_the_end() -> Message:
-            nonlocal is_read
-            message = await receive()
-            is_read = is_read or not message.get("more_body", False)
-            return message
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
-                # Whoever was refused before all was read could go on sending for ever.
-                MutableHeaders(scope=message).update(more if is_read else more | {"connection": "close"})
-            await send(message)
-
+        exchange = Exchange(scope, receive, send)
         try:
-            self._check(headers)
+            self._check(exchange.headers)
         except Refused as error:
-            await answer_to(error, scope["path"])(scope, receive, send_with_headers)
+            await answer_to(error, scope["path"])(scope, exchange.receive, exchange.send)
             return
         # Matched as it was sent: a name with a slash, %2F, is one segment and not two.
         raw = scope["raw_path"].decode("latin-1")
-        await self._app({**scope, "path": raw}, receive_to_the_end, send_with_headers)
+        await self._app({**scope, "path": raw}, exchange.receive, exchange.send)
 
     def _check(self, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -62,6 +50,40 @@ class Front:
             )
         if not self._has_tokens and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             raise Refused(403, "forbidden_origin", "without tokens, pages of other sites are not served")
+
+
+class Exchange:
+    """One request and its answer. It knows whether the whole body has come.
+
+    Whoever is refused before that could go on sending for ever, so the connection is closed behind the answer: but not
+    at once, since most clients read nothing until they have sent everything, and would find only a broken connection.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers = Headers(scope=scope)
+        self._receive, self._send = receive, send
+        self._has_all = self.headers.get("content-length", "0") == "0" and "transfer-encoding" not in self.headers
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._has_all = self._has_all or not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
+            MutableHeaders(scope=message).update(more if self._has_all else more | {"connection": "close"})
+        elif not self._has_all and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._linger()
+            message = {"type": "http.response.body"}
+        await self._send(message)
+
+    async def _linger(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while not self._has_all:
+                    await self.receive()
 
 
 def _is_loopback(host: str) -> bool:
