@@ -9,6 +9,7 @@ A new noun is a module with a `router`, a line in ROUTERS and a line for each ro
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -46,8 +47,7 @@ def make_app(services: Services) -> FastAPI:
     app.add_middleware(
         Front, has_tokens=services.gate.has_tokens, has_certificates=services.settings.tls_client_ca is not None
     )
-    document = make_document(app)
-    app.openapi = lambda: document  # type: ignore[method-assign]
+    app.openapi = cache(lambda: make_document(app))  # type: ignore[method-assign]
     return app
 
 

@@ -15,6 +15,7 @@ import msgspec
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from pulse.model.errors import InvalidPayload
 from pulse.model.jobs import PAGE_LIMIT
 from pulse.model.text import check_json
 from pulse.timing.duration import InvalidDuration, parse_duration
@@ -105,7 +106,11 @@ AnyJson = Annotated[Any, Field(description="Any JSON.")]
 
 
 def encode_payload(value: object) -> str:
-    return check_json("payload", ENCODER.encode(value).decode())
+    try:
+        text = ENCODER.encode(value).decode()
+    except RecursionError:
+        raise InvalidPayload("payload is nested too deeply") from None
+    return check_json("payload", text)
 
 
 def embed(text: str | None) -> msgspec.Raw | None:

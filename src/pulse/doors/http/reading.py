@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 NOTHING = (b"", b"{}")
 
 
-class ReadRequest(Request):
-    """A request whose body is here, and is JSON as the model means it: no NaN, no number cut to a double."""
-
-    async def json(self) -> Any:  # noqa: ANN401
-        try:
-            return DECODER.decode(await self.body())
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Refused(400, "invalid_json", f"the body is not JSON: {error}") from None
-
-
 async def read_body(route: APIRoute, request: Request) -> Request:
     """The request with its body, within the limit and of the right type; none of it is read before it is checked."""
     limit: int = request.app.state.services.settings.message_limit
@@ -38,9 +28,19 @@ async def read_body(route: APIRoute, request: Request) -> Request:
             raise InvalidInput("this request takes no body")
     elif body:
         check_type(request)
-    read = ReadRequest(request.scope, request.receive)
-    read._body = body  # where Starlette keeps a body once it is read
+    read = Request(request.scope, request.receive)
+    read._body = body  # where Starlette keeps a body once it is read, and below what it says
+    if body:
+        read._json = decode(body)
     return read
+
+
+def decode(body: bytes) -> Any:  # noqa: ANN401
+    """JSON as the model means it: no NaN, no number cut to a double."""
+    try:
+        return DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, "invalid_json", f"the body is not JSON: {error}") from None
 
 
 def check_length(request: Request, limit: int) -> None:
