@@ -79,6 +79,19 @@ def test_the_documents_have_the_routes_of_the_rules_in_their_order() -> None:
     assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", ""}
 
 
+ROW_OF = {
+    Right.SUBMIT: Row("", "topics", "", "", "yes"),
+    Right.FOLLOW: Row("", "topics", "", "yes", "yes"),
+    Right.OPERATE: Row("", "", "", "yes", "yes"),
+    None: Row("yes", "yes", "yes", "yes", "yes"),
+}
+
+
+def test_the_gate_wants_what_the_documents_say() -> None:
+    """Which the routes' own checks would hide: most of them ask for the same once more."""
+    assert {rule: ROW_OF[right] for rule, right in RULES.items()} == TABLE
+
+
 def test_the_documents_have_the_status_of_every_error() -> None:
     listed = re.findall(r"^\| `(\w+)` \| (\d+) \|$", PAGE, re.MULTILINE)
     found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
