@@ -94,7 +94,8 @@ def migrated(worker_id: str) -> Iterator[Settings]:
 
     async def prepare() -> Settings:
         url = await recreate_database(f"test_{worker_id}")
-        settings = Settings(database_url=url, buckets=int(os.environ.get("PULSE_BUCKETS", "1")))
+        buckets = int(os.environ.get("PULSE_BUCKETS", "1"))
+        settings = Settings(database_url=url, buckets=buckets, http_listen="")  # which those who test it turn on
         await migrate(settings)
         return settings
 

@@ -37,7 +37,7 @@ class Served:
             async with AsyncExitStack() as stack:
                 self.servers: list[Server] = []
                 for number, port in enumerate(self._ports):
-                    listening = replace(self._settings, listen=f"127.0.0.1:{port}", **changes)
+                    listening = replace(self._settings, **{"listen": f"127.0.0.1:{port}", "http_listen": ""} | changes)
                     server = await stack.enter_async_context(open_server(listening))
                     self.servers.append(server)
                     self._ports[number] = server.address.port

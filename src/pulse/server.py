@@ -4,6 +4,7 @@
     waiters     those who asked to be told of the end of a job
     doors       the services, each a translation
     port        where they are served
+    http        the same as JSON, on a port of its own, where its packages are installed
 
 Going down is the other way round: balancers are told, workers and waiters move on, calls under way are finished, and
 only then do the duties end and the connections close.
@@ -15,9 +16,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pulse.doors.grpc.access import Access, caller
+from pulse.doors.access import Gate, caller
+from pulse.doors.grpc.access import Access
 from pulse.doors.grpc.admin import AdminDoor
 from pulse.doors.grpc.info import InfoDoor
 from pulse.doors.grpc.jobs import Check, JobsDoor, Submit, allow
@@ -30,10 +33,11 @@ from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Loop
 from pulse.engine.waiting import Waiters
 from pulse.model.errors import InvalidSettings
-from pulse.model.server_url import parse_listen
+from pulse.model.server_url import HTTP_PORT, parse_listen
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
+    from pulse.doors.http.port import HttpPort
     from pulse.model.server_url import Address
     from pulse.settings import Settings
 
@@ -48,6 +52,7 @@ class Guard:
     has_tokens: bool = False  # callers must show one
     interceptors: Sequence[Any] = ()
     check: Check = allow
+    gate: Gate | None = None  # of the HTTP door
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,18 +91,40 @@ class Server:
             *dispatch.servicers,
         ]
         self._port = Port(settings, servicers, guard.interceptors)
+        self._http = self._make_http(guard) if settings.http_listen and has_http() else None
         self._stop = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None
         self._dispatching: asyncio.Task[None] | None = None
+
+    def _make_http(self, guard: Guard) -> HttpPort:
+        from pulse.doors.http.app import make_app
+        from pulse.doors.http.port import HttpPort
+        from pulse.doors.http.services import Services
+
+        engine = self._engine
+        services = Services(
+            engine=engine,
+            gate=guard.gate or Gate(None),
+            waiters=self._waiters,
+            submit=self._dispatch.submit or engine.jobs.submit,
+            workers=self._dispatch.workers,
+            name=self.name,
+        )
+        return HttpPort(engine.settings, make_app(services))
 
     @property
     def address(self) -> Address:
         return self._port.address
 
     @property
+    def http_address(self) -> Address | None:
+        """None: it does not serve HTTP."""
+        return self._http.address if self._http else None
+
+    @property
     def is_exposed(self) -> bool:
         """Whether other machines can reach it."""
-        return not self.address.is_loopback
+        return not all(found.is_loopback for found in (self.address, self.http_address) if found)
 
     async def ask_database(self) -> None:
         """A cheap question, whose answer means that the database answers."""
@@ -105,6 +132,8 @@ class Server:
 
     async def start(self) -> None:
         await self._port.start()
+        if self._http is not None:
+            await self._http.start()
         self._engine.start(*self._dispatch.loops)
         if self._dispatch.run is not None:
             self._dispatching = asyncio.create_task(self._dispatch.run(), name="pulse dispatch")
@@ -117,7 +146,11 @@ class Server:
         await self._port.drain()
         self._waiters.close()
         await self._drain_dispatch()
-        await self._port.stop(grace)
+        await self._stop_ports(grace)
+
+    async def _stop_ports(self, grace: float) -> None:
+        stops = [self._port.stop(grace)] + ([self._http.stop(grace)] if self._http else [])
+        await asyncio.gather(*stops)
 
     async def _drain_dispatch(self) -> None:
         """What is claimed is still handed out; streams end when they have sent it."""
@@ -130,7 +163,7 @@ class Server:
         """End what is left, at once."""
         self.is_ready = False
         await self._drain_dispatch()
-        await self._port.stop(0)
+        await self._stop_ports(0)
         self._stop.set()
         if self._waiting is not None:
             await self._waiting
@@ -146,7 +179,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
             calls_per_second=settings.calls_per_second,
             streams=settings.streams_per_token,
         )
-        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller)
+        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller, gate=access)
         server = Server(engine, guard=guard, dispatch=make_dispatch(engine, access))
         try:
             await server.start()
@@ -181,13 +214,21 @@ def check_caller(scope: str, topic: str) -> None:
     caller.get().check(Right(scope), topic)
 
 
+def has_http() -> bool:
+    """Whether the packages of the HTTP door are installed."""
+    return all(find_spec(name) is not None for name in ("fastapi", "uvicorn"))
+
+
 def check_exposure(settings: Settings, *, has_tokens: bool) -> None:
     """Refuse to let strangers in: whoever can submit a job can make a worker run it."""
-    address = parse_listen(settings.listen)
-    if address.is_loopback or has_tokens or settings.tls_client_ca is not None:
+    addresses = [parse_listen(settings.listen)]
+    if settings.http_listen:
+        addresses.append(parse_listen(settings.http_listen, HTTP_PORT))
+    exposed = next((address for address in addresses if not address.is_loopback), None)
+    if exposed is None or has_tokens or settings.tls_client_ca is not None:
         return
     raise InvalidSettings(
-        f"listening on {address} would let everybody who can reach this machine submit and cancel jobs: "
+        f"listening on {exposed} would let everybody who can reach this machine submit and cancel jobs: "
         "make a token first (`pulse tokens create`), or let only clients with a certificate in (PULSE_TLS_CERT, "
         "PULSE_TLS_KEY and PULSE_TLS_CLIENT_CA), or listen on 127.0.0.1"
     )

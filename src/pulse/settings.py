@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidSettings, InvalidTarget
-from pulse.model.server_url import parse_listen, parse_server_url
+from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
 from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
 
@@ -26,6 +26,7 @@ MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
 LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
 MOST_MESSAGE = 1 << 30
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
+MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
     "alarm_batch": 1,
     "alarm_slots": 1,
@@ -64,7 +65,7 @@ class Settings:
     tls_cert: Path | None = None  # of the server; of a client where the server wants to see one
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # only clients it vouches for may connect
-    http_listen: str = "127.0.0.1:8700"
+    http_listen: str = "127.0.0.1:8700"  # empty: no HTTP
     message_limit: int = 16 << 20  # bytes
     calls_per_second: int = 2_000  # of one token
     streams_per_token: int = 1_000
@@ -126,7 +127,8 @@ class Settings:
         if self.server_url is not None:
             parse_server_url(self.server_url)
         parse_listen(self.listen)
-        parse_listen(self.http_listen)
+        if self.http_listen:
+            parse_listen(self.http_listen, HTTP_PORT)
         if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
             raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 
@@ -153,8 +155,9 @@ class Settings:
             found["database_url"] = url
         kinds = {each.name: str(each.type) for each in fields(cls)}
         for name, kind in kinds.items():
-            if (text := env.get(f"PULSE_{name.upper()}")) not in (None, ""):
-                found[name] = _read(name, kind, str(text))
+            text = env.get(f"PULSE_{name.upper()}")
+            if text or (text is not None and name in MAY_BE_EMPTY):
+                found[name] = _read(name, kind, text)
         for name, value in overrides.items():
             if value is not None:
                 found[name] = _read(name, kinds[name], value) if isinstance(value, str) else value

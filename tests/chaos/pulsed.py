@@ -43,7 +43,7 @@ class Pulsed:
 
     async def start(self) -> None:
         """Return when it listens."""
-        command = (sys.executable, "-m", "tests.chaos.pulsed", "--listen", self.target)
+        command = (sys.executable, "-m", "tests.chaos.pulsed", "--listen", self.target, "--http-listen", "")
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: ASYNC220  it outlives this loop, should that be blocked
                 command, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -45,12 +45,12 @@ def call_json(*args: object, **env: str | None) -> Any:
 
 
 def environment(**env: str) -> dict[str, str]:
-    """Ours without the settings of Pulse, but for which Postgres to start."""
+    """Ours without the settings of Pulse, but for which Postgres to start; and no HTTP, whose port is one for all."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("PULSE_") or name.endswith("_POSTGRES")
     }
     kept.pop("DATABASE_URL", None)
-    return kept | env
+    return kept | {"PULSE_HTTP_LISTEN": ""} | env
 
 
 def start_process(*args: object, **env: str) -> subprocess.Popen[str]:

@@ -20,7 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse.doors.grpc.access import LOCAL, RULES, Access, Caller, caller
+from pulse.doors.access import LOCAL, Caller, caller
+from pulse.doors.grpc.access import RULES, Access
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import Forbidden, InvalidName, JobNotFound

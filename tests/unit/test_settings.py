@@ -35,7 +35,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "tls_cert": ("/etc/cert.pem", Path("/etc/cert.pem")),
     "tls_key": ("/etc/key.pem", Path("/etc/key.pem")),
     "tls_client_ca": ("/etc/clients.pem", Path("/etc/clients.pem")),
-    "http_listen": ("0.0.0.0:9001", "0.0.0.0:9001"),
+    "http_listen": ("0.0.0.0:80", "0.0.0.0:80"),
     "message_limit": ("4194304", 4 << 20),
     "calls_per_second": ("50", 50),
     "streams_per_token": ("20", 20),
@@ -84,7 +84,12 @@ def test_every_setting_is_read_from_its_twin_in_the_environment(name: str) -> No
 
 def test_an_empty_environment_means_the_defaults() -> None:
     assert Settings.from_env({}) == Settings()
-    assert Settings.from_env({f"PULSE_{name.upper()}": "" for name in TWINS}) == Settings()
+    assert Settings.from_env({f"PULSE_{name.upper()}": "" for name in TWINS if name != "http_listen"}) == Settings()
+
+
+def test_http_is_turned_off_by_saying_nothing() -> None:
+    assert Settings.from_env({"PULSE_HTTP_LISTEN": ""}).http_listen == ""
+    assert Settings.from_env({}, http_listen="").http_listen == ""
 
 
 def test_what_is_not_ours_is_not_read() -> None:

@@ -29,7 +29,7 @@ async def served(settings: Settings) -> AsyncIterator[Settings]:
         "PULSE_LISTEN": address,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pulse.cli.main", "server", "--log-level", "error"),
+        *(sys.executable, "-m", "pulse.cli.main", "server", "--log-level", "error", "--http-listen", ""),
         env=os.environ | env,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pulse.cli.output import say
 from pulse.model.errors import ServerUnreachable
-from pulse.model.server_url import Address, parse_listen
+from pulse.model.server_url import HTTP_PORT, Address, parse_listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +33,14 @@ def dev_server(settings: Settings) -> Iterator[str | None]:
         )
         yield None
         return
-    address = _free_address(parse_listen(settings.listen))
-    process = _start(settings, address)
+    address = _free_address(parse_listen(settings.listen).port)
+    http = _http_address(settings)
+    process = _start(settings, address, http)
     try:
         _wait_for(process, address)
         say(f"  server    grpc://{address}", to_stderr=True)
+        if http is not None:
+            say(f"  http      http://{http}", to_stderr=True)
         yield f"grpc://{address}"
     finally:
         assert process.stdin is not None
@@ -49,9 +52,16 @@ def dev_server(settings: Settings) -> Iterator[str | None]:
             process.wait()
 
 
-def _free_address(wanted: Address) -> Address:
-    """The usual one, or another if somebody has it."""
-    for port in (wanted.port, 0):
+def _http_address(settings: Settings) -> Address | None:
+    """None where nobody wants it, or it is not installed."""
+    if not settings.http_listen or find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        return None
+    return _free_address(parse_listen(settings.http_listen, HTTP_PORT).port)
+
+
+def _free_address(wanted: int) -> Address:
+    """With the usual port, or another if somebody has it."""
+    for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -62,13 +72,13 @@ def _free_address(wanted: Address) -> Address:
     raise ServerUnreachable("no port is free on 127.0.0.1")
 
 
-def _start(settings: Settings, address: Address) -> subprocess.Popen[bytes]:
+def _start(settings: Settings, address: Address, http: Address | None) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C must not end it before the worker, which has results to report."""
     env = {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_SCHEMA": settings.schema}
     return subprocess.Popen(
         [
             *(sys.executable, "-P", "-m", "pulse.cli.main", "server", "--until-stdin-ends"),
-            *("--listen", str(address), "--log-level", "warning"),
+            *("--listen", str(address), "--http-listen", str(http or ""), "--log-level", "warning"),
         ],
         env=os.environ | env,
         stdin=subprocess.PIPE,

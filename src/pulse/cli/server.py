@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from pulse.cli.session import Session
 
 FILE = click.Path(path_type=Path)
+OF_SETTINGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
 
 
 @click.command(cls=Command)
 @click.option("--listen", metavar="HOST:PORT", envvar="PULSE_LISTEN", help="Where to listen (127.0.0.1:8701).")
+@click.option(
+    "--http-listen",
+    metavar="HOST:PORT",
+    envvar="PULSE_HTTP_LISTEN",
+    help='Where to serve the JSON API (127.0.0.1:8700); "": nowhere.',
+)
 @click.option("--tls-cert", metavar="FILE", type=FILE, envvar="PULSE_TLS_CERT", help="The server's certificate, PEM.")
 @click.option("--tls-key", metavar="FILE", type=FILE, envvar="PULSE_TLS_KEY", help="Its key, PEM.")
 @click.option(
@@ -35,10 +42,11 @@ FILE = click.Path(path_type=Path)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with whoever started it.")
 @click.pass_context
 def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
-    """Serve jobs over gRPC, so that programs and workers need no database of their own.
+    """Serve jobs over gRPC and HTTP, so that programs and workers need no database of their own.
 
-    They reach it by PULSE_SERVER_URL=grpc://host:8701. Without a database of yours, the embedded Postgres of this
-    folder is used, started if need be, and its schema made or upgraded; yours is upgraded by `pulse migrate` only.
+    They reach it by PULSE_SERVER_URL=grpc://host:8701, and everything else by JSON at http://host:8700/v1. Without a
+    database of yours, the embedded Postgres of this folder is used, started if need be, and its schema made or
+    upgraded; yours is upgraded by `pulse migrate` only.
 
     Beyond this machine it listens only if callers must show who they are, by a token or a certificate.
 
@@ -62,7 +70,7 @@ def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
             raise
         raise MissingPackage("a server", "grpc", error.name) from error
     session: Session = ctx.obj
-    of_settings = {name: given.pop(name) for name in ("listen", "tls_cert", "tls_key", "tls_client_ca")}
+    of_settings = {name: given.pop(name) for name in OF_SETTINGS}
     plan = ServerPlan(settings=session.settings(**of_settings), as_json=session.as_json, **given)
     ctx.exit(run_server(session, plan))
 

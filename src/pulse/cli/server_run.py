@@ -180,6 +180,7 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
     facts: dict[str, Any] = {
         "pid": os.getpid(),
         "address": f"{scheme}://{server.address}",
+        "http": describe_http(settings, server),
         "database": without_password(str(settings.database_url)),
         "schema": settings.schema,
         "version": schema_version,
@@ -190,6 +191,12 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
         host = plan.health_host
         facts["health"] = f"http://{f'[{host}]' if ':' in host else host}:{health_port}/readyz"
     return facts
+
+
+def describe_http(settings: Settings, server: Server) -> str:
+    if server.http_address is not None:
+        return f"http{'' if settings.tls_cert is None else 's'}://{server.http_address}"
+    return "off: pip install 'pulse-queue[http]'" if settings.http_listen else "off"
 
 
 def describe_tls(settings: Settings) -> str:

@@ -1,10 +1,14 @@
 """Which status does a client see for which error?
 
-A status is for libraries, which decide by it whether to try again; the `pulse-error` trailer beside it is for programs
-that want to know exactly. docs/reference/grpc.md lists both, and a test compares it with this.
+A status is for libraries, which decide by it whether to try again; the code beside it, in the `pulse-error` trailer or
+in the body, is for programs that want to know exactly. docs/reference/grpc.md and http.md list them, and a test
+compares them with this.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
 
 import grpc
 
@@ -45,11 +49,32 @@ STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
     Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
 
+HTTP_STATUS_OF: dict[type[PulseError], int] = {
+    InvalidInput: 400,
+    Unauthenticated: 401,
+    AccessDenied: 403,
+    NotFound: 404,
+    Conflict: 409,
+    Unfinished: 409,
+    ResultTimeout: 504,
+    LimitReached: 429,
+    Unavailable: 503,
+}
+
+S = TypeVar("S")
+
 
 def status_of(error: PulseError) -> grpc.StatusCode:
+    return _nearest(STATUS_OF, error, grpc.StatusCode.INTERNAL)
+
+
+def http_status_of(error: PulseError) -> int:
+    return _nearest(HTTP_STATUS_OF, error, 500)
+
+
+def _nearest(known: Mapping[type[PulseError], S], error: PulseError, otherwise: S) -> S:
     """The nearest ancestor wins, so a new error needs no new line here."""
-    known = (STATUS_OF[kind] for kind in type(error).mro() if kind in STATUS_OF)
-    return next(known, grpc.StatusCode.INTERNAL)
+    return next((known[kind] for kind in type(error).mro() if kind in known), otherwise)
 
 
 def trailers_of(error: PulseError) -> tuple[tuple[str, str], ...]:

@@ -124,3 +124,9 @@ def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> 
     if "zone" in own and cron is not None and cron.zone != own["zone"]:
         raise InvalidSchedule(f"the expression {changed.cron!r} names its own time zone: change it there")
     return changed
+
+
+def topic_after(schedule: Schedule, changes: Mapping[str, Any]) -> str:
+    """Where its jobs go once these changes are made."""
+    topic: str = changes.get("topic", schedule.job.topic) or changes.get("task", schedule.job.task)
+    return topic

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pulse.model.errors import InvalidServerUrl
 
 DEFAULT_PORT = 8701
+HTTP_PORT = 8700
 SCHEMES = ("grpc", "grpcs")
 EXAMPLE = "grpc://127.0.0.1:8701, grpcs://jobs.example.com, or several of them between commas"
 
@@ -68,7 +69,7 @@ def _server(part: str, scheme: str, whole: str) -> Address:
     return Address(host, port or DEFAULT_PORT)
 
 
-def parse_listen(text: str) -> Address:
+def parse_listen(text: str, default_port: int = DEFAULT_PORT) -> Address:
     """The one address a server is to listen on."""
     try:
         found = urlsplit(f"//{text.strip()}")
@@ -78,7 +79,7 @@ def parse_listen(text: str) -> Address:
     is_more = found.path or found.query or found.fragment or found.username is not None
     if not host or host.isdigit() or is_more:  # digits alone are a port whose host was forgotten
         raise InvalidServerUrl(_wrong_listen(text))
-    return Address(host, DEFAULT_PORT if port is None else port)
+    return Address(host, default_port if port is None else port)
 
 
 def _wrong_listen(text: str, why: str = "") -> str:

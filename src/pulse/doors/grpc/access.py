@@ -1,9 +1,8 @@
-"""Who is calling, may they, and is it too much?
+"""Who is calling over gRPC, and may they?
 
 Every call passes `Access` before it reaches a service. It knows the method and the token, and so whether the call can
-be allowed at all. Which topic a call is about is known only to the service, once it has the job in hand: that is what
-`caller.get().check(right, topic)` is for. Nothing of this may be forgotten for a new method, so a method without a
-rule is refused.
+be allowed at all; the service checks the topic. Nothing of this may be forgotten for a new method, so a method without
+a rule is refused.
 """
 
 from __future__ import annotations
@@ -11,31 +10,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import aclosing
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
+from pulse.doors.access import CALLS_PER_SECOND, Caller, Gate, caller
 from pulse.doors.grpc.answering import end
-from pulse.model.errors import Forbidden, LimitExceeded, PulseError, Unauthenticated
-from pulse.model.text import check_name
-from pulse.model.tokens import ADMIN, Right, hash_of
+from pulse.model.errors import LimitExceeded, PulseError
+from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from pulse.engine.tokens import Tokens
-    from pulse.model.tokens import Scope, Token
 
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
     Metadata = Iterable[tuple[str, str | bytes]] | None
     Behaviour = Callable[[object, Context], Any]  # of a service: a coroutine, or a generator of messages
 
-CALLS_PER_SECOND = 5_000.0
 STREAMS = 1_000
-SHOWN_SCOPES = 10
 
 # What each method needs; None: open to everyone who can connect. docs/reference/access.md is tested against it.
 RULES: dict[str, Right | None] = {
@@ -79,55 +73,9 @@ RULES: dict[str, Right | None] = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": None,
 }
 
-DEEDS = {
-    Right.SUBMIT: ("submit jobs", "submit to topic {}"),
-    Right.FOLLOW: ("follow jobs", "follow jobs of topic {}"),
-    Right.WORK: ("work", "work on topic {}"),
-    Right.OPERATE: ("operate", "operate topic {}"),
-    Right.ADMIN: ("administer", "administer topic {}"),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Whoever makes this call, by their token and not by what they say of themselves."""
-
-    name: str
-    scopes: tuple[Scope, ...]
-    is_trusted: bool = False  # authentication is off: there is no token behind it
-    digest: bytes = field(default=b"", repr=False)
-
-    def may(self, right: Right, topic: str | None = None) -> bool:
-        """Without a topic: whether there is any for which it may."""
-        return any(scope.grants(right, topic) for scope in self.scopes)
-
-    def check(self, right: Right, topic: str | None = None) -> None:
-        if not self.may(right, topic):
-            raise Forbidden(self.name, _deed(right, topic), _listed(self.scopes))
-
-    def worker_named(self, own: str) -> str:
-        """A worker's name as rows have it: nobody can speak for a worker of another token."""
-        return check_name("worker", f"{self.name}/{check_name('worker', own)}")
-
-
-LOCAL = Caller("local", (ADMIN,), is_trusted=True)
-
-caller: ContextVar[Caller] = ContextVar("caller")  # of the call under way
-
-
-def _deed(right: Right, topic: str | None) -> str:
-    general, of_topic = DEEDS[right]
-    return general if topic is None else of_topic.format(repr(topic[:200]))
-
-
-def _listed(scopes: tuple[Scope, ...]) -> str:
-    shown = [str(scope) for scope in scopes[:SHOWN_SCOPES]]
-    more = ["…"] if len(scopes) > SHOWN_SCOPES else []
-    return ", ".join(shown + more) or "no scope that this server knows"
-
-
-class Access(grpc.aio.ServerInterceptor):
-    """Let calls in, or answer them with why not. Give it to the server before other interceptors."""
+class Access(Gate, grpc.aio.ServerInterceptor):
+    """The gate as an interceptor: it answers whom it does not let in. Give it to the server before other ones."""
 
     def __init__(
         self,
@@ -137,9 +85,7 @@ class Access(grpc.aio.ServerInterceptor):
         streams: int = STREAMS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `tokens` there is no authentication, and everyone is `LOCAL`: for loopback in development only."""
-        self._tokens = tokens
-        self._rate = Rate(calls_per_second, clock)
+        super().__init__(tokens, calls_per_second=calls_per_second, clock=clock)
         self._streams = streams
         self._open: Counter[str] = Counter()  # streams by token
 
@@ -153,17 +99,11 @@ class Access(grpc.aio.ServerInterceptor):
         if handler is None or (method in RULES and RULES[method] is None):
             return handler
         try:
-            found = await self._admit(handler_call_details.invocation_metadata, RULES.get(method))
+            shown = _shown(handler_call_details.invocation_metadata)
+            found = await self.admit(shown, RULES.get(method), where="metadata")
         except PulseError as error:
             return _refusal(error, method)
         return _wrap(handler, self._guard(handler, found, method))
-
-    async def still_allowed(self, caller: Caller) -> bool:
-        """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
-        if self._tokens is None or caller.is_trusted:
-            return True
-        token = await self._tokens.find_hashed(caller.digest)
-        return token is not None and token.is_usable
 
     def _guard(self, handler: Handler, found: Caller, method: str) -> Behaviour:
         behaviour = _behaviour(handler)
@@ -187,25 +127,6 @@ class Access(grpc.aio.ServerInterceptor):
 
         return answer_in_a_stream if handler.response_streaming else answer_once
 
-    async def _admit(self, metadata: Metadata, right: Right | None) -> Caller:
-        found = await self._authenticate(metadata)
-        if right is None:
-            raise Forbidden(found.name, "call this method", "no rule that would allow it")
-        if not found.is_trusted:
-            self._rate.take(found.name)
-        found.check(right)
-        return found
-
-    async def _authenticate(self, metadata: Metadata) -> Caller:
-        if self._tokens is None:
-            return LOCAL
-        secret = read_secret(metadata)
-        token = await self._tokens.find(secret)
-        if token is None:
-            raise Unauthenticated("this token is not known here")
-        check_usable(token)
-        return Caller(token.name, token.scopes, digest=hash_of(secret))
-
     def _open_stream(self, found: Caller, context: Context) -> None:
         if not found.is_trusted and self._open[found.name] >= self._streams:
             raise LimitExceeded(
@@ -222,46 +143,8 @@ class Access(grpc.aio.ServerInterceptor):
             del self._open[name]
 
 
-class Rate:
-    """A bucket of calls for each token, filled at an even rate up to one second's worth."""
-
-    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # by token: calls, and when that was so
-
-    def take(self, token: str) -> None:
-        now = self._clock()
-        left, since = self._left.get(token, (self._most, now))
-        left = min(left + (now - since) * self._per_second, self._most)
-        if left < 1:
-            self._left[token] = (left, now)
-            raise LimitExceeded(
-                token, f"makes more than {self._per_second:,.10g} calls a second: try again in a moment"
-            )
-        self._left[token] = (left - 1, now)
-
-    @property
-    def _most(self) -> float:
-        return max(self._per_second, 1.0)
-
-
-def read_secret(metadata: Metadata) -> str:
-    given = [value for key, value in metadata or () if key == "authorization"]
-    if not given:
-        raise Unauthenticated("no token: send the metadata `authorization: Bearer <secret>`")
-    scheme, _, secret = str(given[0]).partition(" ")
-    if len(given) > 1 or scheme.lower() != "bearer":
-        raise Unauthenticated("the metadata `authorization` is not one `Bearer <secret>`")
-    return secret.strip()
-
-
-def check_usable(token: Token) -> None:
-    """Only the holder of its secret gets here, so nothing is given away."""
-    if token.revoked_at is not None:
-        raise Unauthenticated(f"token {token.name!r} was revoked")
-    if token.is_expired:
-        raise Unauthenticated(f"token {token.name!r} has expired")
+def _shown(metadata: Metadata) -> list[str]:
+    return [str(value) for key, value in metadata or () if key == "authorization"]
 
 
 def _refusal(error: PulseError, method: str) -> Handler:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
-from pulse.doors.grpc.pages import how_many_fit
+from pulse.doors.pages import how_many_fit
 from pulse.engine.jobs import BATCH_LIMIT, check_size
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import JobFilter, JobStatus
@@ -45,7 +45,7 @@ class OperateDoor(pb_grpc.OperateServicer):
         after = request.after or None
         page = await self._jobs.find(wanted, after=after, limit=request.limit or PAGE)
         jobs = [convert.write_job(job) for job in page.jobs]
-        if len(jobs) > (fitting := how_many_fit(jobs, self._page_bytes)):
+        if len(jobs) > (fitting := how_many_fit((each.ByteSize() for each in jobs), self._page_bytes)):
             page = await self._jobs.find(wanted, after=after, limit=fitting)
             jobs = [convert.write_job(job) for job in page.jobs]
         return pb.ListJobsResponse(jobs=jobs, next=page.next)

@@ -7,15 +7,15 @@ it is acted upon by its id: the name may be another's by then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
-from pulse.doors.grpc.pages import how_many_fit
+from pulse.doors.pages import how_many_fit
 from pulse.engine.jobs import check_size
 from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.model.schedule_changes import topic_after
 from pulse.wire import convert
 from pulse.wire import convert_schedules as wire
 from pulse.wire.v1 import pulse_pb2 as pb
@@ -54,7 +54,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         after = request.after or None
         page = await self._schedules.find(wanted, after=after, limit=request.limit or PAGE)
         schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
-        if len(schedules) > (fitting := how_many_fit(schedules, self._page_bytes)):
+        if len(schedules) > (fitting := how_many_fit((each.ByteSize() for each in schedules), self._page_bytes)):
             page = await self._schedules.find(wanted, after=after, limit=fitting)
             schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
         return pb.ListSchedulesResponse(schedules=schedules, next=page.next)
@@ -63,7 +63,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     async def EditSchedule(self, request: pb.EditScheduleRequest, _context: Context) -> pb.Schedule:
         changes = wire.read_changes(request.definition, request.fields)
         schedule = await self._find(request.name, "submit")
-        self._check("submit", _topic_after(schedule, changes))
+        self._check("submit", topic_after(schedule, changes))
         return wire.write_schedule(await self._schedules.edit(schedule.id, changes))
 
     @answering
@@ -140,11 +140,6 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         schedule = await self._schedules.get(name)
         self._check(right, schedule.job.routed_topic)
         return schedule
-
-
-def _topic_after(schedule: Schedule, changes: Mapping[str, Any]) -> str:
-    topic: str = changes.get("topic", schedule.job.topic) or changes.get("task", schedule.job.task)
-    return topic
 
 
 def _read_given(message: pb.BackfillScheduleRequest, field: str) -> datetime:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pulse.doors.grpc.access import Access, caller
+from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
 from pulse.engine.jobs import check_size
 from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
@@ -30,6 +30,7 @@ from pulse.wire.v1 import pulse_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from pulse.doors.grpc.access import Access
     from pulse.engine.dispatch import Dispatcher
     from pulse.engine.engine import Engine
     from pulse.engine.jobs import Claimed

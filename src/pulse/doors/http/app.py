@@ -1,0 +1,64 @@
+"""What is the HTTP application made of?
+
+    Front           which hosts and pages may ask at all; the headers of every answer
+    GuardedRoute    who is calling; the body, within its limit
+    routers         the routes, one file for each noun
+
+A new noun is a module with a `router`, a line in ROUTERS and a line for each route in `access.RULES`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pulse
+from pulse.doors.http import info, jobs, schedules, topics
+from pulse.doors.http.answering import answer_to
+from pulse.doors.http.documents import make_document
+from pulse.doors.http.front import Front
+
+if TYPE_CHECKING:
+    from pulse.doors.http.services import Services
+
+ROUTERS = (jobs.router, topics.router, schedules.router, info.router)
+
+
+def make_app(services: Services) -> FastAPI:
+    # No /docs: those pages load their scripts from other hosts.
+    app = FastAPI(
+        title="Pulse",
+        version=pulse.__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: _answer_nowhere},
+    )
+    app.state.services = services
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(
+        Front, has_tokens=services.gate.has_tokens, has_certificates=services.settings.tls_client_ca is not None
+    )
+    app.openapi = cache(lambda: make_document(app))  # type: ignore[method-assign]
+    return app
+
+
+def routes() -> list[APIRoute]:
+    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+
+
+async def _answer_nowhere(request: Request, error: Any) -> Response:  # noqa: ANN401
+    """What no route takes: an unknown path, or an unknown method of a known one."""
+    answer = answer_to(error, f"{request.method} {request.url.path}")
+    if error.status_code == 405:  # Starlette names the methods of one route, and a path may have several
+        here = (route for route in routes() if route.path_regex.match(request.scope["path"]))
+        answer.headers["Allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
+    return answer

@@ -1,0 +1,93 @@
+"""Which requests are none of ours to answer, and what do all answers carry?
+
+Without tokens whoever reaches the port may do everything, and a browser on this machine reaches it for any page it
+shows. Two things tell such a request from a person's own: a page's own name in `Host`, if its DNS was turned to this
+machine, and its address in `Origin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from pulse.doors.http.answering import Refused, answer_to
+from pulse.model.server_url import Address
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LINGER = 2.0  # seconds
+ON_EVERY_ANSWER = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+
+
+class Front:
+    def __init__(self, app: ASGIApp, *, has_tokens: bool, has_certificates: bool) -> None:
+        self._app = app
+        self._has_tokens = has_tokens
+        self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            self._check(exchange.headers)
+        except Refused as error:
+            await answer_to(error, scope["path"])(scope, exchange.receive, exchange.send)
+            return
+        # Matched as it was sent: a name with a slash, %2F, is one segment and not two.
+        raw = scope["raw_path"].decode("latin-1")
+        await self._app({**scope, "path": raw}, exchange.receive, exchange.send)
+
+    def _check(self, headers: Headers) -> None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._is_local and not _is_loopback(host):
+            raise Refused(
+                403, "forbidden_host", f"without tokens, only localhost and loopback addresses are served, not {host!r}"
+            )
+        if not self._has_tokens and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Refused(403, "forbidden_origin", "without tokens, pages of other sites are not served")
+
+
+class Exchange:
+    """One request and its answer. It knows whether the whole body has come.
+
+    Whoever is refused before that could go on sending for ever, so the connection is closed behind the answer: but not
+    at once, since most clients read nothing until they have sent everything, and would find only a broken connection.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers = Headers(scope=scope)
+        self._receive, self._send = receive, send
+        self._has_all = self.headers.get("content-length", "0") == "0" and "transfer-encoding" not in self.headers
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._has_all = self._has_all or not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
+            MutableHeaders(scope=message).update(more if self._has_all else more | {"connection": "close"})
+        elif not self._has_all and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._linger()
+            message = {"type": "http.response.body"}
+        await self._send(message)
+
+    async def _linger(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while not self._has_all:
+                    await self.receive()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return Address(urlsplit(f"//{host}").hostname or "", 0).is_loopback
+    except ValueError:
+        return False

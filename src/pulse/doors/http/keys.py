@@ -1,0 +1,83 @@
+"""How does a repeated request find what the first one made?
+
+An Idempotency-Key becomes the id of the job, so that the row itself remembers it: for as long as the job is kept, and
+in the same transaction. Keys of different tokens never meet.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID, uuid5
+
+import msgspec
+from fastapi import Header
+
+from pulse.doors.access import caller
+from pulse.doors.http.answering import Refused
+from pulse.model.ids import bucket_of_topic, in_bucket
+from pulse.model.jobs import WAITING, RetryPolicy
+
+if TYPE_CHECKING:
+    from pulse.engine.jobs import Jobs
+    from pulse.model.jobs import Job, NewJob
+
+NAMESPACE = UUID("6d1e1a0e-7c1f-5d0b-9a52-3f0c6f1b8a11")
+SAME = ("task", "priority", "max_attempts", "timeout", "deadline", "result_ttl")
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        description="Repeat a request with the same key, and it is done once.",
+        examples=["order-42-receipt"],
+    ),
+]
+
+
+def uuid_of_key(key: str, of: str) -> UUID:
+    """This caller's own; `of` keeps keys of different things apart."""
+    return uuid5(NAMESPACE, "\x00".join((caller.get().name, of, key)))
+
+
+async def id_of_key(jobs: Jobs, key: str, new: NewJob) -> UUID:
+    """The id that the job of this key has. Under another topic it may be in another bucket, so that is looked for."""
+    own, home = uuid_of_key(key, "job"), bucket_of_topic(new.routed_topic, jobs.buckets)
+    elsewhere = [in_bucket(own, bucket) for bucket in range(jobs.buckets) if bucket != home]
+    if elsewhere and await jobs.topics_of(elsewhere):
+        raise _reused()
+    return in_bucket(own, home)
+
+
+def check_same(job: Job, new: NewJob) -> None:
+    """That a job which was there already is the one that was asked for."""
+    is_same = (
+        all(getattr(job, name) == getattr(new, name) for name in SAME)
+        and job.topic == new.routed_topic
+        and _read(job.payload) == _read(new.payload)
+        and tuple(_read(job.tags) or ()) == new.tags
+        and _read(job.trace) == new.trace
+        and _retry(job) == new.retry
+        and job.unique_key in (None, new.unique_key)  # it loses the key when another takes it
+        and (_has_moved(job) or job.run_at == (new.run_at or job.submitted_at + (new.delay or timedelta())))
+    )
+    if not is_same:
+        raise _reused()
+
+
+def _has_moved(job: Job) -> bool:
+    """Whether its time may have been changed since it was submitted: by a claim, or by its end."""
+    return job.attempt > 0 or job.status not in WAITING or job.last_error is not None
+
+
+def _retry(job: Job) -> RetryPolicy | None:
+    return None if job.retry is None else msgspec.json.decode(job.retry, type=RetryPolicy)
+
+
+def _read(text: str | None) -> Any:  # noqa: ANN401
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _reused() -> Refused:
+    return Refused(409, "idempotency_key_reused", "this Idempotency-Key was used for another job: choose a new one")

@@ -1,0 +1,46 @@
+"""What do the routes call? The engine, and those parts of a server that stand between it and its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from pulse.doors.access import Gate
+    from pulse.engine.engine import Engine
+    from pulse.engine.waiting import Waiters
+    from pulse.model.jobs import NewJob, Submitted
+    from pulse.model.workers import WorkerSeen
+    from pulse.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    engine: Engine
+    gate: Gate
+    waiters: Waiters
+    submit: Callable[[Sequence[NewJob]], Awaitable[list[Submitted]]]  # the server's: it knows workers who wait
+    workers: Callable[[], Awaitable[Iterable[WorkerSeen]]]
+    name: str  # of this server
+
+    @property
+    def settings(self) -> Settings:
+        return self.engine.settings
+
+    @property
+    def page_bytes(self) -> int:
+        """What a page may have at most, as at the other doors; the largest job fits twice."""
+        return self.settings.message_limit // 2
+
+
+async def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+Served = Annotated[Services, Depends(_services)]

@@ -1,0 +1,85 @@
+"""What can be asked about topics, and about the workers behind them, over HTTP?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from pulse.doors.access import caller
+from pulse.doors.http.access import GuardedRoute
+from pulse.doors.http.answering import answer_with
+from pulse.doors.http.documents import answers
+from pulse.doors.http.job_bodies import ReasonGiven
+from pulse.doors.http.parts import Answer, Segment
+from pulse.doors.http.services import Served
+from pulse.model.jobs import JobStatus
+from pulse.model.tokens import Right
+
+router = APIRouter(route_class=GuardedRoute, tags=["topics"])
+
+
+class Pause(Answer):
+    topic: str = Field(description='"*": all of them.')
+    reason: str
+    paused_at: datetime
+
+
+class Resumed(Answer):
+    was_paused: bool
+
+
+class Topic(Answer):
+    topic: str
+    counts: dict[JobStatus, int] = Field(description="Jobs in each state that has any.")
+    paused: bool
+
+
+class Topics(Answer):
+    topics: list[Topic]
+    pauses: list[Pause]
+
+
+class Worker(Answer):
+    """A connected worker, seen within the last minute."""
+
+    name: str
+    server: str
+    version: str
+    topics: list[str]
+    slots: int
+    busy: int
+    connected_at: datetime
+    seen_at: datetime
+
+
+class Workers(Answer):
+    workers: list[Worker]
+
+
+@router.get("/v1/topics", summary="List topics with their counts", response_model=Topics, responses=answers())
+async def list_topics(served: Served) -> Response:
+    caller.get().check(Right.OPERATE, "*")
+    jobs = served.engine.jobs
+    return answer_with({"topics": await jobs.counts(), "pauses": await jobs.pauses()})
+
+
+@router.post("/v1/topics/{topic}/pause", summary="Pause a topic", response_model=Pause, responses=answers())
+async def pause_topic(topic: Segment, served: Served, body: ReasonGiven | None = None) -> Response:
+    """No job of it is handed out until it is resumed. The topic `*` stands for all of them."""
+    caller.get().check(Right.OPERATE, topic)
+    return answer_with(await served.engine.jobs.pause(topic, reason=body.reason if body else ""))
+
+
+@router.post("/v1/topics/{topic}/resume", summary="Resume a topic", response_model=Resumed, responses=answers())
+async def resume_topic(topic: Segment, served: Served) -> Response:
+    caller.get().check(Right.OPERATE, topic)
+    return answer_with({"was_paused": await served.engine.jobs.resume(topic)})
+
+
+@router.get("/v1/workers", summary="List connected workers", response_model=Workers, responses=answers())
+async def list_workers(served: Served) -> Response:
+    caller.get().check(Right.OPERATE, "*")
+    return answer_with({"workers": list(await served.workers())})

@@ -1,0 +1,296 @@
+"""Can jobs be submitted, followed and operated by anything that speaks HTTP?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from pulse.engine.engine import Engine
+from pulse.model.jobs import NewJob, Outcome, Report
+from pulse.settings import Settings
+from tests.doors.http_client import Http, read_refusal, served_http
+
+KEY = {"idempotency-key": "order-42"}
+
+
+@pytest.fixture
+async def http(settings: Settings) -> AsyncIterator[Http]:
+    async with served_http(settings) as http:
+        yield http
+
+
+async def submit(http: Http, **fields: Any) -> Any:
+    return await http.done("POST", "/v1/jobs", {"task": "mail"} | fields, status=201)
+
+
+async def finish(engine: Engine, outcome: Outcome = Outcome.COMPLETE, **how: Any) -> None:
+    [claim] = await engine.jobs.claim("mail", worker="w", slots=1)
+    await engine.jobs.report([Report(id=claim.id, lease_id=claim.lease_id, outcome=outcome, **how)])
+
+
+# --- submitting
+
+
+async def test_a_job_needs_no_more_than_a_task(http: Http, engine: Engine) -> None:
+    job = await submit(http)
+
+    assert (job["status"], job["topic"], job["payload"], job["tags"]) == ("PENDING", "mail", {}, [])
+    assert (await engine.jobs.get(UUID(job["id"]))).task == "mail"
+
+
+async def test_everything_that_is_said_of_a_job_is_kept(http: Http) -> None:
+    run_at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    said = {
+        "topic": "post/büro",
+        "payload": {"to": ["ada", "grace 🐘"], "n": None},
+        "priority": -7,
+        "run_at": run_at.isoformat(),
+        "deadline": (run_at + timedelta(days=1)).isoformat(),
+        "max_attempts": 9,
+        "retry": {"kind": "list", "delays": [1, "5m", 0.5]},
+        "timeout": "1m30s",
+        "unique_key": "order:42",
+        "unique_window": "1d",
+        "result_ttl": 3600,
+        "tags": ["eu", "vip"],
+        "trace": {"traceparent": "00-1"},
+    }
+
+    job = await submit(http, **said)
+
+    same = ("topic", "payload", "priority", "max_attempts", "unique_key", "tags", "trace")
+    assert {name: job[name] for name in same} == {name: said[name] for name in same}
+    assert job["run_at"] == run_at.isoformat().replace("+00:00", "Z")
+    assert (job["timeout"], job["result_ttl"]) == (90.0, 3600.0)
+    rest = {"base": 1, "factor": 2, "most": 86400, "jitter": 0.1}
+    assert job["retry"] == {"kind": "list", "delays": [1, 300, 0.5]} | rest
+    assert job["status"] == "SCHEDULED"
+
+
+@pytest.mark.parametrize(("delay", "seconds"), [("5m", 300), (300, 300), (0.25, 0.25), ("250ms", 0.25), ("90", 90)])
+async def test_a_delay_is_text_or_seconds(http: Http, delay: object, seconds: float) -> None:
+    job = await submit(http, delay=delay)
+
+    waits = datetime.fromisoformat(job["run_at"]) - datetime.fromisoformat(job["submitted_at"])
+    assert waits == timedelta(seconds=seconds)
+
+
+async def test_an_instant_may_be_told_in_any_zone(http: Http) -> None:
+    job = await submit(http, run_at="2035-05-01T09:00:00+02:00", deadline="2035-05-02t00:00:00.5z")
+
+    assert (job["run_at"], job["deadline"]) == ("2035-05-01T07:00:00Z", "2035-05-02T00:00:00.500000Z")
+
+
+@pytest.mark.parametrize("number", ["123456789012345678901234567890", "0.1000000000000000055511151231257827", "1.50"])
+async def test_a_payload_is_kept_to_the_last_digit(http: Http, number: str) -> None:
+    body = f'{{"task": "mail", "payload": [{number}]}}'
+
+    response = await http.ask("POST", "/v1/jobs", content=body, headers={"content-type": "application/json"})
+
+    assert f'"payload":[{number}]' in response.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "said"),
+    [
+        ({"dealy": 5}, "invalid_input", "dealy: there is no such field here"),
+        ({"retry": {"tries": 5}}, "invalid_input", "retry.tries: there is no such field here"),
+        ({"task": ""}, "invalid_input", "task"),
+        ({"task": None}, "invalid_input", "task"),
+        ({"task": "a\nb"}, "invalid_name", "control characters"),
+        ({"topic": "*"}, "invalid_name", "stands for all topics"),
+        ({"priority": 101}, "invalid_input", "priority"),
+        ({"priority": "5"}, "invalid_input", "priority"),
+        ({"priority": True}, "invalid_input", "priority"),
+        ({"delay": "5 minutes"}, "invalid_input", "not a duration"),
+        ({"delay": -1}, "invalid_option", "length of time"),
+        ({"delay": 1e300}, "invalid_input", "too long"),
+        ({"delay": True}, "invalid_input", "length of time"),
+        ({"delay": "5m", "run_at": "2035-01-01T00:00:00Z"}, "invalid_option", "either delay or run_at"),
+        ({"run_at": "2035-01-01T00:00:00"}, "invalid_input", "no time zone"),
+        ({"run_at": "tomorrow"}, "invalid_input", "not an instant"),
+        ({"run_at": 1_900_000_000}, "invalid_input", "RFC 3339"),
+        ({"run_at": "0001-01-01T00:00:00+23:00"}, "invalid_input", "beyond"),
+        ({"run_at": "1969-01-01T00:00:00Z"}, "invalid_option", "before 1970"),
+        ({"unique_window": "1d"}, "invalid_option", "needs a unique_key"),
+        ({"retry": {"kind": "list"}}, "invalid_option", "retry delays"),
+        ({"payload": "\x00"}, "invalid_payload", "U+0000"),
+        ({"tags": ["a"] * 33}, "invalid_input", "tags"),
+        ({"tags": "eu"}, "invalid_input", "tags"),
+    ],
+)
+async def test_a_job_that_could_not_be_is_refused_by_name(http: Http, fields: Any, code: str, said: str) -> None:
+    status, found, message = await http.refused("POST", "/v1/jobs", {"task": "mail"} | fields)
+
+    assert (status, found) == (400, code)
+    assert said in message
+    assert await http.done("GET", "/v1/jobs") == {"jobs": [], "next": None}
+
+
+async def test_a_payload_over_a_mebibyte_is_refused(http: Http) -> None:
+    refused = await http.refused("POST", "/v1/jobs", {"task": "mail", "payload": "x" * (1 << 20)})
+
+    assert refused[:2] == (400, "invalid_payload")
+
+
+async def test_a_held_key_answers_with_the_first_job(http: Http) -> None:
+    first = await submit(http, unique_key="k")
+
+    again = await http.done("POST", "/v1/jobs", {"task": "mail", "unique_key": "k"}, status=200)
+
+    assert again["id"] == first["id"]
+
+
+# --- many
+
+
+async def test_a_batch_is_submitted_as_one(http: Http) -> None:
+    jobs = [{"task": "mail", "unique_key": "k"}, {"task": "post"}, {"task": "mail", "unique_key": "k"}]
+
+    answer = await http.done("POST", "/v1/jobs/batch", {"jobs": jobs})
+
+    assert [each["created"] for each in answer["jobs"]] == [True, True, False]
+    assert answer["jobs"][0]["id"] == answer["jobs"][2]["id"]
+
+
+async def test_one_bad_job_refuses_its_batch_and_is_named(http: Http) -> None:
+    _, code, message = await http.refused("POST", "/v1/jobs/batch", {"jobs": [{"task": "a"}, {"tsak": "b"}]})
+
+    assert (code, "jobs.1.tsak" in message) == ("invalid_input", True)
+    assert (await http.done("GET", "/v1/jobs"))["jobs"] == []
+
+
+async def test_a_batch_has_a_limit(http: Http) -> None:
+    refused = await http.refused("POST", "/v1/jobs/batch", {"jobs": [{"task": "a"}] * 10_001})
+
+    assert refused[:2] == (400, "batch_too_large")
+    assert (await http.refused("POST", "/v1/jobs/batch", {"jobs": []}))[0] == 400
+
+
+async def test_a_batch_takes_no_key_in_silence(http: Http) -> None:
+    refused = await http.refused("POST", "/v1/jobs/batch", {"jobs": [{"task": "a"}]}, headers=KEY)
+
+    assert (refused[0], "unique_key" in refused[2]) == (400, True)
+
+
+# --- following
+
+
+async def test_a_job_can_be_read(http: Http) -> None:
+    job = await submit(http)
+
+    assert await http.done("GET", f"/v1/jobs/{job['id']}") == job
+
+
+@pytest.mark.parametrize("path", ["", "/wait", "/attempts"])
+async def test_there_is_no_such_job(http: Http, path: str) -> None:
+    missing = uuid4()
+
+    response = await http.ask("GET", f"/v1/jobs/{UUID(int=missing.int & ~0xFFF)}{path}")
+
+    assert read_refusal(response)[:2] == (404, "job_not_found")
+    assert "job_id" in response.json()["error"]["details"]
+    assert (await http.refused("GET", f"/v1/jobs/abc{path}"))[0] == 400
+
+
+async def test_a_wait_answers_when_the_job_is_over(http: Http, engine: Engine) -> None:
+    job = await submit(http)
+    waiting = asyncio.create_task(http.done("GET", f"/v1/jobs/{job['id']}/wait"))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+
+    await finish(engine, result="[1e2]")
+
+    found = await asyncio.wait_for(waiting, 10)
+    assert (found["status"], found["result"]) == ("COMPLETED", [100])
+
+
+async def test_a_wait_ends_when_its_time_has_passed(http: Http) -> None:
+    job = await submit(http)
+
+    for seconds in ("0", "0.05"):
+        assert (await http.done("GET", f"/v1/jobs/{job['id']}/wait?seconds={seconds}"))["status"] == "PENDING"
+
+
+@pytest.mark.parametrize("seconds", ["-1", "20.1", "nan", "inf", "soon"])
+async def test_a_wait_is_bounded(http: Http, seconds: str) -> None:
+    assert (await http.refused("GET", f"/v1/jobs/{uuid4()}/wait?seconds={seconds}"))[:2] == (400, "invalid_input")
+
+
+async def test_a_job_can_be_canceled_once(http: Http) -> None:
+    job = await submit(http)
+
+    canceled = await http.done("POST", f"/v1/jobs/{job['id']}/cancel", {"reason": "sold out"})
+
+    assert (canceled["status"], canceled["last_error"]) == ("CANCELED", "canceled: sold out")
+    refused = await http.refused("POST", f"/v1/jobs/{job['id']}/cancel")
+    assert refused[:2] == (409, "illegal_transition")
+
+
+async def test_a_dead_letter_can_be_replayed_and_tells_what_it_died_of(http: Http, engine: Engine) -> None:
+    job = await submit(http)
+    assert (await http.refused("POST", f"/v1/jobs/{job['id']}/replay"))[:2] == (409, "illegal_transition")
+    await finish(engine, Outcome.DISCARD, error="no such address", traceback="line 1")
+
+    [attempt] = (await http.done("GET", f"/v1/jobs/{job['id']}/attempts"))["attempts"]
+    replayed = await http.done("POST", f"/v1/jobs/{job['id']}/replay", {})
+
+    assert (attempt["error"], attempt["traceback"], attempt["worker"]) == ("no such address", "line 1", "w")
+    assert replayed["status"] == "PENDING"
+
+
+# --- lists
+
+
+async def test_jobs_are_listed_page_by_page(http: Http) -> None:
+    made = [(await submit(http))["id"] for _ in range(5)]
+
+    found, after = [], ""
+    while after is not None:
+        page = await http.done("GET", "/v1/jobs", params={"limit": "2"} | ({"after": after} if after else {}))
+        assert len(page["jobs"]) <= 2
+        found += [job["id"] for job in page["jobs"]]
+        after = page["next"]
+
+    assert found == made[::-1]
+
+
+async def test_jobs_are_listed_by_what_they_are(http: Http, engine: Engine) -> None:
+    await submit(http, tags=["a"])
+    await finish(engine, Outcome.DISCARD, error="no such address")
+    await submit(http, task="post", topic="other")
+
+    async def count(**filters: str) -> int:
+        return len((await http.done("GET", "/v1/jobs", params=filters))["jobs"])
+
+    assert await count(topic="mail") == await count(task="post") == await count(status="DEAD_LETTERED") == 1
+    assert await count(tag="a") == await count(error="ADDRESS") == 1
+    assert await count(submitted_after="2020-01-01T00:00:00+02:00") == 2
+    assert await count(submitted_before="2020-01-01T00:00:00Z") == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("statsu=PENDING", "status=pending", "limit=0", "limit=501", "limit=x", "after=nonsense", "topic="),
+        *("submitted_after=2020-01-01T00:00:00+02:00", "submitted_after=2020-01-01"),
+    ],
+)
+async def test_a_list_that_could_not_be_meant_is_refused(http: Http, query: str) -> None:
+    assert (await http.refused("GET", f"/v1/jobs?{query}"))[0] == 400
+
+
+async def test_a_page_of_large_jobs_is_cut_short_and_goes_on(settings: Settings) -> None:
+    async with served_http(settings, message_limit=4 << 20) as http:
+        jobs = [NewJob(task="mail", payload=f'"{"x" * 900_000}"') for _ in range(5)]
+        await http.server._engine.jobs.submit(jobs)
+
+        first = await http.done("GET", "/v1/jobs")
+        second = await http.done("GET", "/v1/jobs", params={"after": first["next"]})
+
+    assert (len(first["jobs"]), len(second["jobs"])) == (2, 2)

@@ -1,0 +1,144 @@
+"""Who is kept out where there are no tokens, where is it served, and how does it end?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from pulse.engine.engine import Engine
+from pulse.engine.tokens import Tokens
+from pulse.model.errors import InvalidSettings
+from pulse.server import check_exposure, open_server
+from pulse.settings import Settings
+from pulse.store.pool import Database
+from tests.doors.http_client import ANYWHERE, Http, read_refusal, served_http
+
+JSON = {"content-type": "application/json"}
+LIMIT = 4 << 20
+PATIENCE = 20
+
+
+@pytest.fixture
+async def http(settings: Settings) -> AsyncIterator[Http]:
+    async with served_http(settings, message_limit=LIMIT) as http:
+        yield http
+
+
+# --- other sites' pages
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:99", "LOCALHOST", "127.0.0.1", "127.0.0.1:1", "[::1]:8700"])
+async def test_this_machine_is_served_by_any_of_its_names(http: Http, host: str) -> None:
+    await http.done("GET", "/v1/info", headers={"host": host})
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[", "a@b"])
+async def test_a_name_that_leads_here_is_not_enough(http: Http, host: str) -> None:
+    for method, path in (("GET", "/v1/jobs"), ("GET", "/v1/info"), ("POST", "/v1/topics/a/pause"), ("GET", "/v1/no")):
+        assert (await http.refused(method, path, headers={"host": host}))[:2] == (403, "forbidden_host")
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", ""])
+async def test_a_page_of_another_site_is_refused(http: Http, engine: Engine, origin: str) -> None:
+    refused = await http.refused("POST", "/v1/topics/a/pause", headers={"origin": origin})
+
+    assert refused[:2] == (403, "forbidden_origin")
+    assert await engine.jobs.pauses() == []
+
+
+async def test_a_page_of_this_very_host_is_served(http: Http) -> None:
+    origin = str(http.client.base_url).rstrip("/")
+
+    await http.done("POST", "/v1/topics/a/pause", headers={"origin": origin})
+
+
+async def test_with_tokens_it_has_any_name(settings: Settings, database: Database) -> None:
+    _, secret = await Tokens(database).create("web", ["operate"])
+
+    async with served_http(settings, token=secret) as http:
+        await http.done("GET", "/v1/jobs", headers={"host": "jobs.example", "origin": "https://shop.example"})
+
+
+# --- where it listens
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "10.0.0.1:8700", "[::]:8700", "jobs.example"])
+def test_it_does_not_listen_to_strangers_without_tokens(settings: Settings, listen: str) -> None:
+    exposed = replace(settings, http_listen=listen)
+
+    with pytest.raises(InvalidSettings, match="make a token first"):
+        check_exposure(exposed, has_tokens=False)
+    check_exposure(exposed, has_tokens=True)
+
+
+async def test_a_port_that_is_taken_is_told_with_its_setting(http: Http, settings: Settings) -> None:
+    taken = replace(settings, listen=ANYWHERE, http_listen=str(http.server.http_address))
+
+    with pytest.raises(InvalidSettings, match="PULSE_HTTP_LISTEN"):
+        async with open_server(taken):
+            pass
+
+
+# --- going down
+
+
+async def test_a_request_under_way_is_finished_and_a_waiter_let_go(settings: Settings) -> None:
+    async with served_http(settings) as http:
+        job = await http.done("POST", "/v1/jobs", {"task": "mail"}, status=201)
+        entered, go_on = asyncio.Event(), asyncio.Event()
+        real = http.server._engine.jobs.counts
+
+        async def slow() -> Any:
+            entered.set()
+            await go_on.wait()
+            return await real()
+
+        http.server._engine.jobs.counts = slow  # type: ignore[method-assign]
+        waiting = asyncio.create_task(http.done("GET", f"/v1/jobs/{job['id']}/wait"))
+        slowly = asyncio.create_task(http.done("GET", "/v1/topics"))
+        await asyncio.wait_for(entered.wait(), PATIENCE)
+
+        draining = asyncio.create_task(http.server.drain())
+        assert (await asyncio.wait_for(waiting, PATIENCE))["status"] == "PENDING"
+        await asyncio.sleep(0.2)
+        with pytest.raises(httpx.ConnectError):
+            async with httpx.AsyncClient() as other:
+                await other.get(f"http://{http.server.http_address}/v1/info")
+        assert not draining.done()
+        go_on.set()
+
+        assert (await asyncio.wait_for(slowly, PATIENCE))["topics"][0]["topic"] == "mail"
+        await asyncio.wait_for(draining, PATIENCE)
+
+
+async def test_a_request_that_does_not_end_is_ended(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    async with served_http(settings) as http:
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        http.server._engine.jobs.counts = never  # type: ignore[method-assign]
+        asking = asyncio.create_task(http.ask("GET", "/v1/topics"))
+        await asyncio.sleep(0.2)
+
+        await asyncio.wait_for(http.server.drain(grace=0.1), PATIENCE)
+
+        response = await asking
+        assert read_refusal(response)[:2] == (503, "unavailable")
+
+
+async def test_it_can_be_left_out(settings: Settings) -> None:
+    async with open_server(replace(settings, listen=ANYWHERE, http_listen="")) as server:
+        assert server.http_address is None
+
+
+async def test_it_is_left_out_where_its_packages_are_not(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.server.find_spec", lambda name: None)
+
+    async with open_server(replace(settings, listen=ANYWHERE, http_listen=ANYWHERE)) as server:
+        assert server.http_address is None
