@@ -17,8 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pulse.doors.grpc.access import Access, caller
+from pulse.doors.grpc.access import LOCAL, Access, Caller, caller
 from pulse.doors.grpc.admin import AdminDoor
+from pulse.doors.grpc.alarms import AlarmsDoor
 from pulse.doors.grpc.info import InfoDoor
 from pulse.doors.grpc.jobs import Check, JobsDoor, Submit, allow
 from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
@@ -48,6 +49,7 @@ class Guard:
     has_tokens: bool = False  # callers must show one
     interceptors: Sequence[Any] = ()
     check: Check = allow
+    caller: Callable[[], Caller] = lambda: LOCAL  # of the call under way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class Server:
             JobsDoor(engine, self._waiters, check=guard.check, submit=dispatch.submit),
             OperateDoor(engine, workers=dispatch.workers, check=guard.check),
             SchedulesDoor(engine, check=guard.check),
+            AlarmsDoor(engine, caller=guard.caller),
             *dispatch.servicers,
         ]
         self._port = Port(settings, servicers, guard.interceptors)
@@ -146,7 +149,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
             calls_per_second=settings.calls_per_second,
             streams=settings.streams_per_token,
         )
-        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller)
+        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller, caller=caller.get)
         server = Server(engine, guard=guard, dispatch=make_dispatch(engine, access))
         try:
             await server.start()

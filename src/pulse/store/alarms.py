@@ -79,7 +79,7 @@ def alarm_row(
 
 
 async def set_alarm(conn: Connection, row: dict[str, object]) -> tuple[UUID, str]:
-    """Its id, and what was done: set, replaced, same or taken."""
+    """Its id, and what was done: set, replaced, same, taken or used."""
     [found] = await conn.rows("set_alarm", alarm=msgspec.json.encode(row).decode())
     return found["alarm_id"], found["deed"]
 
@@ -96,6 +96,10 @@ async def find_by_key(conn: Connection, *, owner: str, idempotency_key: str) -> 
     """The alarm that was set with this key, and the fingerprint of what was asked for."""
     rows = await conn.rows("find_by_key", owner=owner, idempotency_key=idempotency_key)
     return (_alarm(rows[0]), rows[0]["fingerprint"]) if rows else None
+
+
+async def find_by_call(conn: Connection, *, call_id: UUID, owner: str, name: str | None) -> Alarm | None:
+    return _first(await conn.rows("find_by_call", call_id=call_id, owner=owner, name=name))
 
 
 async def lock_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002

@@ -10,6 +10,12 @@ select * from pulse.alarms where id = :id;
 -- name: find_alarm(owner, name)
 select * from pulse.alarms where owner = :owner and name = :name;
 
+-- name: find_by_call(call_id, owner, name)
+-- What this very call has set before, whether it was made then or replaced.
+select * from pulse.alarms where id = :call_id and owner = :owner
+union all
+select * from pulse.alarms where owner = :owner and name = :name and call_id = :call_id and id <> :call_id;
+
 -- name: list_alarms(owner, before, status, paused, label, limit)
 -- Newest first.
 select * from pulse.alarms

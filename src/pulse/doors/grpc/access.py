@@ -69,6 +69,16 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Schedules/PreviewSchedule": Right.FOLLOW,
     "/pulse.v1.Schedules/ListFires": Right.FOLLOW,
     "/pulse.v1.Schedules/SyncSchedules": Right.SUBMIT,
+    "/pulse.v1.Alarms/SetAlarm": Right.SET_ALARM,
+    "/pulse.v1.Alarms/GetAlarm": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/ListAlarms": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/CancelAlarm": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/PauseAlarm": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/ResumeAlarm": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/FireAlarm": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/ListDeliveries": Right.TEND_ALARM,
+    "/pulse.v1.Alarms/GetWakeSecrets": Right.ADMIN,
+    "/pulse.v1.Alarms/RotateWakeSecret": Right.ADMIN,
     "/pulse.v1.Admin/CreateToken": Right.ADMIN,
     "/pulse.v1.Admin/ListTokens": Right.ADMIN,
     "/pulse.v1.Admin/RevokeToken": Right.ADMIN,
@@ -85,6 +95,8 @@ DEEDS = {
     Right.WORK: ("work", "work on topic {}"),
     Right.OPERATE: ("operate", "operate topic {}"),
     Right.ADMIN: ("administer", "administer topic {}"),
+    Right.SET_ALARM: ("set alarms", "set alarms of owner {}"),
+    Right.TEND_ALARM: ("tend alarms", "tend alarms of owner {}"),
 }
 
 
