@@ -88,7 +88,7 @@ class Alarms:
     # --- changing
 
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
-        """Set an alarm; one with a name replaces the alarm of that name. Repeated with the same `own_id`, it sets one."""
+        """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
         destination = await self._check_target(new)
         call_id = own_id or self._mint.ids([0])[0]
 
