@@ -29,6 +29,7 @@ from pulse.model.errors import AlarmConflict, AlarmExists, AlarmNotFound, Invali
 from pulse.model.ids import Mint
 from pulse.model.jobs import PAGE_LIMIT, check_length, check_whole
 from pulse.model.targets import Rules, Target, check_headers, check_target
+from pulse.model.text import check_name
 from pulse.store import alarms as store
 from pulse.store.jobs import read_clock
 from pulse.timing.cron import InvalidCron
@@ -250,7 +251,7 @@ async def _find(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
     if (own_id := _id_of(key)) is not None:
         found = await store.get_alarm(conn, id=own_id)
     else:
-        owner = DEFAULT_OWNER if owner is None else owner  # as in `set`
+        owner = DEFAULT_OWNER if owner is None else check_name("owner", owner)  # as in `set`
         found = await store.find_alarm(conn, owner=owner, name=check_alarm_name(key))
     if found is None or owner not in (None, found.owner):
         raise AlarmNotFound(key)

@@ -251,9 +251,10 @@ where expires_at is null or expires_at > pulse.now()
 order by number desc;
 
 -- name: rotate_wake_secret(secret, overlap)
--- The new one signs from now on, those before it for a while yet.
+-- The new one signs from now on, those before it for a while yet: none for longer, so that one that leaked can be ended.
 with ending as (
-    update pulse.wake_secrets set expires_at = pulse.now() + :overlap::interval where expires_at is null
+    update pulse.wake_secrets set expires_at = pulse.now() + :overlap::interval
+    where expires_at is null or expires_at > pulse.now() + :overlap::interval
 )
 insert into pulse.wake_secrets (secret, created_at) values (:secret, pulse.now());
 
