@@ -225,9 +225,7 @@ async def test_the_row_is_the_one_that_set_makes(
 
     await engine.alarms.set(an_alarm(**given))
     by_engine = await row()
-    await onlooker.execute(
-        "set timezone to 'Asia/Kathmandu'; set datestyle to 'German'"
-    )
+    await onlooker.execute("set timezone to 'Asia/Kathmandu'; set datestyle to 'German'")
 
     done = await aset_alarm_through(onlooker, an_alarm(**given), settings)
 
