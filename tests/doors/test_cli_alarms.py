@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from click.testing import Result
 
 from pulse.cli.main import cli
 from pulse.cli.session import run, use
+from pulse.engine.engine import open_engine
 from pulse.model.alarms import Alarm, AlarmStatus, WakeSecret
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal
@@ -153,11 +155,11 @@ def test_all_that_an_alarm_is_can_be_said(pulse: Pulse) -> None:
             ["tea", "--cron", "0 9 * * *", "--tz", "Asia/Tokyo"],
             r"Set tea: at 09:00 every day, Asia/Tokyo; next in .*\.\n",
         ),
-        (["--at", SOON.isoformat()], r"Set [0-9a-f-]{36}: once, at [\d: -]+; next in (399|400) d\.\n"),
+        (["--at", "{soon}"], r"Set [0-9a-f-]{36}: once, at [\d: -]+; next in (399|400) d\.\n"),
     ],
 )
 def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str) -> None:
-    result = pulse("set", *args, "--url", URL)
+    result = pulse("set", *(SOON.isoformat() if arg == "{soon}" else arg for arg in args), "--url", URL)
 
     assert result.exit_code == 0
     assert re.fullmatch(says, result.output), result.output
@@ -374,15 +376,11 @@ def test_the_secret_is_shown_and_replaced(pulse: Pulse) -> None:
 
 
 async def test_through_a_server_the_secret_is_for_administrators(settings: Settings) -> None:
-    from pulse.engine.engine import open_engine
-
     async with open_engine(settings) as engine:
         tokens = {scope: (await engine.tokens.create(scope, [scope]))[1] for scope in ("alarms", "operate", "admin")}
     served = Served(settings, count=1)
     url = served.start().server_url
     try:
-        import asyncio
-
         codes = {
             scope: (await asyncio.to_thread(Pulse(settings, url), "secret", PULSE_TOKEN=token)).exit_code
             for scope, token in tokens.items()

@@ -403,7 +403,7 @@ WRONG: dict[str, tuple[Callable[[Waking], Any], type[PulseError]]] = {
     "an unknown id": (lambda on: on.get(NOWHERE), AlarmNotFound),
     "an unknown name": (lambda on: on.pause("nobody"), AlarmNotFound),
     "an empty name": (lambda on: on.get(""), InvalidName),
-    "a name of the wrong kind": (lambda on: on.get(7), InvalidName),
+    "a name of the wrong kind": (lambda on: on.get(7), InvalidName),  # type: ignore[arg-type]
     "an empty owner": (lambda on: on.get("n", owner=""), InvalidName),
     "no page": (lambda on: on.find(limit=0), InvalidOption),
     "too large a page": (lambda on: on.find(limit=501), InvalidOption),

@@ -244,7 +244,7 @@ async def test_what_can_be_refused_here_does_not_cost_the_transaction(settings: 
             ({"cron": "0 0 31 2 *"}, InvalidAlarm),
         ):
             with pytest.raises(error):
-                await aset_alarm_through(onlooker, an_alarm(**given), settings)  # type: ignore[arg-type]
+                await aset_alarm_through(onlooker, an_alarm(**given), settings)
         with pytest.raises(InvalidAlarm, match="no default target"):
             await aset_alarm_through(onlooker, an_alarm(url=None), replace(settings, alarm_target=None))
         done = await aset_alarm_through(onlooker, an_alarm(), settings)

@@ -221,7 +221,7 @@ async def test_a_url_is_woken_signed_and_what_came_of_it_is_told(
     [call] = endpoint.calls
     secret = await _secret(settings)
     assert (call.body["payload"], call.body["alarm_id"], call.body["owner"]) == ({"user": 42}, str(made.id), "local")
-    assert webhooks.verify(call.raw, call.headers, secret)
+    assert webhooks.verify(call.raw, call.headers, secret).payload == {"user": 42}
     assert (delivery.outcome, delivery.status, delivery.attempt) == (DeliveryOutcome.DELIVERED, 200, 1)
 
 
