@@ -13,6 +13,7 @@ from pulse.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pulse import errors
+    from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome
     from pulse.model.jobs import Job, JobStatus
     from pulse.model.schedules import CatchUp, Fire, Overlap, Schedule, ScheduleStatus
     from pulse.sdk.app import Pulse
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 __all__ = [
+    "Alarm",
+    "AlarmStatus",
     "CatchUp",
     "Context",
+    "Delivery",
+    "DeliveryOutcome",
     "Discard",
     "Fire",
     "Job",
@@ -43,8 +48,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Alarm": "pulse.model.alarms",
+    "AlarmStatus": "pulse.model.alarms",
     "CatchUp": "pulse.model.schedules",
     "Context": "pulse.sdk.context",
+    "Delivery": "pulse.model.alarms",
+    "DeliveryOutcome": "pulse.model.alarms",
     "Discard": "pulse.sdk.context",
     "Fire": "pulse.model.schedules",
     "Job": "pulse.model.jobs",

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pulse.doors.access import Gate, caller
+from pulse.doors.access import LOCAL, Caller, Gate, caller
 from pulse.doors.grpc.access import Access
 from pulse.doors.grpc.admin import AdminDoor
+from pulse.doors.grpc.alarms import AlarmsDoor
 from pulse.doors.grpc.info import InfoDoor
 from pulse.doors.grpc.jobs import Check, JobsDoor, Submit, allow
 from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
@@ -53,6 +54,7 @@ class Guard:
     interceptors: Sequence[Any] = ()
     check: Check = allow
     gate: Gate | None = None  # of the HTTP door
+    caller: Callable[[], Caller] = lambda: LOCAL  # of the call under way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Server:
             JobsDoor(engine, self._waiters, check=guard.check, submit=dispatch.submit),
             OperateDoor(engine, workers=dispatch.workers, check=guard.check),
             SchedulesDoor(engine, check=guard.check),
+            AlarmsDoor(engine, caller=guard.caller),
             *dispatch.servicers,
         ]
         self._port = Port(settings, servicers, guard.interceptors)
@@ -179,7 +182,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
             calls_per_second=settings.calls_per_second,
             streams=settings.streams_per_token,
         )
-        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller, gate=access)
+        guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller, gate=access, caller=caller.get)
         server = Server(engine, guard=guard, dispatch=make_dispatch(engine, access))
         try:
             await server.start()

@@ -23,6 +23,7 @@ class Client:
         self.work: Any = pb_grpc.WorkStub(channel)
         self.operate: Any = pb_grpc.OperateStub(channel)
         self.schedules: Any = pb_grpc.SchedulesStub(channel)
+        self.alarms: Any = pb_grpc.AlarmsStub(channel)
         self.admin: Any = pb_grpc.AdminStub(channel)
         self.info: Any = pb_grpc.InfoStub(channel)
 

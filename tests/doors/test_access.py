@@ -34,7 +34,7 @@ from tests.clock import FrozenClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "access.md").read_text()
 TOPIC = "mail"
-PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.WORK}
+PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.WORK, Right.SET_ALARM, Right.TEND_ALARM}  # or per owner
 OF_ALL_TOPICS = {"/pulse.v1.Schedules/SyncSchedules"}
 PATIENCE = 10
 
@@ -63,11 +63,12 @@ def test_every_method_has_exactly_one_rule() -> None:
 
 
 class Row(NamedTuple):
-    """A line of the table in the documents: `yes`, `topics` or nothing."""
+    """A line of the table in the documents: `yes`, `topics`, `owners` or nothing."""
 
     no_token: str
     submit: str
     work: str
+    alarms: str
     operate: str
     admin: str
 
@@ -82,7 +83,7 @@ TABLE = _table()
 
 def test_the_documents_have_the_methods_of_the_rules_in_their_order() -> None:
     assert list(TABLE) == list(RULES)
-    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", "all topics", ""}
+    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", "owners", "all topics", ""}
     assert {name for name, row in TABLE.items() if "all topics" in row} == OF_ALL_TOPICS
 
 
@@ -225,7 +226,8 @@ async def test_without_a_good_token_only_open_methods_are_open(
     assert 20 < len(closed) < len(METHODS)
 
 
-SCOPES = ["submit", "work", "operate", "admin", "submit:mail", "work:mail", "submit:other", "work:other"]
+SCOPES = ["submit", "work", "alarms", "operate", "admin"]
+SCOPES += ["submit:mail", "work:mail", "alarms:mail", "submit:other", "work:other", "alarms:other"]
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -237,7 +239,7 @@ async def test_a_scope_opens_the_methods_that_the_documents_say(scope: str, clie
     kind, _, topic = scope.partition(":")
     is_elsewhere = topic not in {"", TOPIC}
     cells = {name: getattr(TABLE[name], kind) for name in METHODS}
-    refused = {""} | ({"topics"} if is_elsewhere else set()) | ({"all topics"} if topic else set())
+    refused = {""} | ({"topics", "owners"} if is_elsewhere else set()) | ({"all topics"} if topic else set())
     closed = [name for name, cell in cells.items() if cell in refused]
     assert denied == dict.fromkeys(closed, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -374,6 +376,9 @@ async def test_what_a_stranger_sends_is_not_even_read(client: Client, tokens: To
         ),
         (["work:a"], Right.WORK, "b\x1b", r"token 'web' may not work on topic 'b\\x1b': it has work:a"),
         (["submit"], Right.ADMIN, None, "token 'web' may not administer: it has submit"),
+        (["submit"], Right.SET_ALARM, None, "token 'web' may not set alarms: it has submit"),
+        (["alarms:a"], Right.SET_ALARM, "b", "token 'web' may not set alarms of owner 'b': it has alarms:a"),
+        (["alarms:a"], Right.TEND_ALARM, "b", "token 'web' may not tend alarms of owner 'b': it has alarms:a"),
         ([], Right.OPERATE, None, "token 'web' may not operate: it has no scope that this server knows"),
         ([f"work:{n}" for n in range(12)], Right.SUBMIT, None, r"token 'web' may not submit jobs: it has .*work:9, …"),
     ],

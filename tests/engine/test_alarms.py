@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.model.alarms import Alarm, AlarmFilter, AlarmStatus, NewAlarm
+from pulse.model.alarms import DEFAULT_OWNER, Alarm, AlarmFilter, AlarmStatus, NewAlarm
 from pulse.model.errors import (
     AlarmConflict,
     AlarmExists,
@@ -226,8 +226,57 @@ async def test_someone_elses_alarm_is_not_found(engine: Engine) -> None:
     with pytest.raises(AlarmNotFound):
         await engine.alarms.deliveries(alarm.id, owner="bob")
     assert await engine.alarms.get("hers", owner="ada") == alarm
-    with pytest.raises(InvalidOption, match="owner"):
+    with pytest.raises(AlarmNotFound):
         await engine.alarms.get("hers")
+
+
+async def test_without_an_owner_a_name_is_that_of_those_who_need_not_say_who_they_are(engine: Engine) -> None:
+    made = (await engine.alarms.set(NewAlarm(name="n", delay=HOUR))).alarm
+
+    assert made.owner == DEFAULT_OWNER
+    assert await engine.alarms.get("n") == await engine.alarms.get("n", owner=DEFAULT_OWNER) == made
+
+
+# --- calls whose answer is lost
+
+
+@pytest.mark.parametrize("name", [None, "n"])
+@pytest.mark.parametrize("when", [{"delay": HOUR}, {"fire_at": NOON + HOUR}, {"cron": "@hourly"}])
+async def test_a_call_that_is_repeated_sets_one(
+    engine: Engine, clock: FrozenClock, name: str | None, when: Any
+) -> None:
+    """Whether it makes an alarm or replaces one; even after its time has come."""
+    if name:
+        await set_one(engine, name=name)
+    call, new = uuid4(), an_alarm(name=name, payload="[1]", **when)
+    first = await engine.alarms.set(new, own_id=call)
+    await clock.advance(2 * HOUR)
+
+    again = await engine.alarms.set(new, own_id=call)
+
+    assert again == first
+    assert again.is_new
+    assert await count(engine) == 1
+    assert first.alarm.revision == (2 if name else 1)
+    assert (first.alarm.id == call) is (name is None)
+
+
+async def test_another_call_after_it_replaces_it_again(engine: Engine, clock: FrozenClock) -> None:
+    new = an_alarm(name="n", fire_at=NOON + HOUR)
+    await engine.alarms.set(new, own_id=uuid4())
+    await clock.advance(2 * HOUR)
+
+    with pytest.raises(InvalidAlarm, match="not in the future"):
+        await engine.alarms.set(new, own_id=uuid4())
+
+
+async def test_the_id_of_someone_elses_alarm_shows_nothing_of_it(engine: Engine) -> None:
+    hers = await set_one(engine, payload='"secret"')
+
+    with pytest.raises(InvalidOption, match="another alarm's"):
+        await engine.alarms.set(an_alarm(owner="bob"), own_id=hers.id)
+
+    assert await count(engine) == 1
 
 
 async def test_a_paused_timetable_goes_on_with_the_future_only(engine: Engine, clock: FrozenClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.served import Served
 
 @pytest.fixture(params=["direct", "server"])
 def settings(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    settings = replace(settings, alarm_networks="127.0.0.0/8")
     if request.param == "direct":
         yield settings
         return

@@ -25,7 +25,11 @@ from pulse.model.tokens import (
 
 
 @pytest.mark.parametrize(
-    "text", ["submit", "work", "operate", "admin", "submit:mail", "work:mail", "work:a:b", "work: x y", "work:füße"]
+    "text",
+    [
+        *("submit", "work", "alarms", "operate", "admin"),
+        *("submit:mail", "work:mail", "work:a:b", "work: x y", "work:füße", "alarms:ada", "alarms:a:b"),
+    ],
 )
 def test_a_scope_is_written_as_it_was_read(text: str) -> None:
     assert str(Scope.parse(text)) == text
@@ -38,7 +42,10 @@ def test_a_scope_for_a_topic_ends_at_the_first_colon() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is submit, submit:TOPIC, work, work:TOPIC, operate or admin"),
+        ("", "it is submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, operate or admin"),
+        ("alarm", "it is submit"),
+        ("alarms:", "name an owner after the colon, or write alarms for all owners"),
+        ("alarms:*", "or write alarms for all owners"),
         ("Submit", "it is submit"),
         ("follow", "it is submit"),
         (" work", "it is submit"),
@@ -65,8 +72,9 @@ def test_a_scope_grants_what_the_table_says(kind: ScopeKind, right: Right) -> No
     expected = {
         "submit": {"submit", "follow"},
         "work": {"work"},
-        "operate": {"operate", "follow"},
-        "admin": {"submit", "follow", "work", "operate", "admin"},
+        "alarms": {"set_alarm", "tend_alarm"},
+        "operate": {"operate", "follow", "tend_alarm"},
+        "admin": {"submit", "follow", "work", "operate", "admin", "set_alarm", "tend_alarm"},
     }
 
     assert Scope(kind).grants(right) is Scope(kind).grants(right, "mail") is (right in expected[kind])
@@ -92,7 +100,7 @@ def test_scopes_are_kept_once_and_at_least_one_is_needed() -> None:
 
 
 def test_a_scope_of_a_newer_release_grants_nothing_and_harms_nothing() -> None:
-    assert [str(scope) for scope in known_scopes(["alarms:all", "work", "work:\n"])] == ["work"]
+    assert [str(scope) for scope in known_scopes(["clocks:all", "work", "work:\n"])] == ["work"]
 
 
 @pytest.mark.parametrize("name", ["web", "A-1_b.c", "x" * 60])

@@ -12,6 +12,7 @@ from io import TextIOWrapper
 import click
 
 from pulse import __version__
+from pulse.cli.alarms import alarms
 from pulse.cli.bench import bench
 from pulse.cli.db import db
 from pulse.cli.demo import demo
@@ -45,6 +46,7 @@ def cli() -> None:
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
       pulse schedules list                       what runs when
+      pulse alarms list                          which URL is woken when
 
     The flags under "Everywhere" go before or after a command. Every flag can also be set in the environment:
     --schema is PULSE_SCHEMA, and --limit of `pulse jobs list` is PULSE_JOBS_LIST_LIMIT. A flag wins.
@@ -53,7 +55,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, workers, tokens, db, bench):
+for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, alarms, workers, tokens, db, bench):
     cli.add_command(command)
 
 

@@ -24,6 +24,7 @@ def tokens() -> None:
     Examples:
       pulse tokens create web --scope submit
       pulse tokens create mailer --scope work:mail --scope submit:mail --expires 90d
+      pulse tokens create agent --scope alarms:agent
       pulse tokens list
       pulse tokens revoke web
     """
@@ -37,7 +38,8 @@ def tokens() -> None:
     multiple=True,
     required=True,
     metavar="SCOPE",
-    help="What it may do; repeat it for more. submit, work (each also for one topic, as in work:mail), operate, admin.",
+    help="What it may do; repeat it for more. submit, work (each also for one topic, as in work:mail), "
+    "alarms (also for one owner, as in alarms:shop), operate, admin.",
 )
 @click.option("--expires", metavar="LENGTH", callback=read_length, help="For how long it is good: 12h, 90d (for ever).")
 @click.pass_obj

@@ -30,6 +30,8 @@ DEEDS = {
     Right.WORK: ("work", "work on topic {}"),
     Right.OPERATE: ("operate", "operate topic {}"),
     Right.ADMIN: ("administer", "administer topic {}"),
+    Right.SET_ALARM: ("set alarms", "set alarms of owner {}"),
+    Right.TEND_ALARM: ("tend alarms", "tend alarms of owner {}"),
 }
 
 

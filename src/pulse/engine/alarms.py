@@ -12,6 +12,7 @@ from uuid import UUID
 from pulse.delivery.signing import new_secret
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
+    DEFAULT_OWNER,
     Alarm,
     AlarmFilter,
     AlarmPage,
@@ -26,7 +27,8 @@ from pulse.model.alarms import (
 from pulse.model.errors import AlarmConflict, AlarmExists, AlarmNotFound, InvalidAlarm, InvalidFilter, InvalidOption
 from pulse.model.ids import Mint
 from pulse.model.jobs import PAGE_LIMIT, check_length, check_whole
-from pulse.model.targets import Rules, check_headers, check_target
+from pulse.model.targets import Rules, Target, check_headers, check_target
+from pulse.model.text import check_name
 from pulse.store import alarms as store
 from pulse.store.jobs import read_clock
 from pulse.timing.cron import InvalidCron
@@ -57,7 +59,7 @@ class Alarms:
     # --- reading
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """By id, or by name, which needs its owner. With an owner, another's alarm is not found."""
+        """By id, or by name among those of its owner. With an owner, another's alarm is not found."""
         return await self._database.run(lambda conn: _find(conn, key, owner))
 
     async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
@@ -91,25 +93,29 @@ class Alarms:
 
     # --- changing
 
-    async def set(self, new: NewAlarm) -> SetAlarm:
-        """Set an alarm; one with a name replaces the alarm of that name."""
+    async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
+        """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
         destination = await self._check_target(new)
-        own_id = self._mint.ids([0])[0]
+        call_id = own_id or self._mint.ids([0])[0]
 
         async def work(conn: Connection) -> SetAlarm:
             if known := await _same_before(conn, new):
                 return SetAlarm(known, is_new=False)
-            occurrence = new.first_after(await read_clock(conn))
+            try:
+                occurrence = new.first_after(await read_clock(conn))
+            except InvalidAlarm:  # not in the future any more, unless the answer to a first try was lost
+                if done := await store.find_by_call(conn, call_id=call_id, owner=new.owner, name=new.name):
+                    return SetAlarm(done, is_new=True)
+                raise
             row = store.alarm_row(
                 new,
-                own_id,
+                call_id,
                 occurrence=occurrence,
                 destination=destination,
                 max_failures=default_failures(new, self._settings),
             )
             alarm_id, deed = await store.set_alarm(conn, row)
-            if deed == "taken":
-                raise AlarmExists(str(new.idempotency_key))
+            check_deed(new, call_id, deed)
             alarm = await _find(conn, alarm_id, None)
             return SetAlarm(alarm, is_new=deed != "same")
 
@@ -119,16 +125,11 @@ class Alarms:
 
     async def _check_target(self, new: NewAlarm) -> str:
         """The destination, once everything about it that can be known now is in order."""
-        check_headers(new.headers)
-        if new.url is None:
-            if self._settings.alarm_target is None:
-                raise InvalidAlarm(
-                    "url is missing, and there is no default target: give one, or set PULSE_ALARM_TARGET"
-                )
+        target = target_of(new, self._settings, self._rules)
+        if target is None:
             return DEFAULT_DESTINATION
         from pulse.delivery.address_guard import check_resolves  # a tenth of a second that others need not wait for
 
-        target = check_target(new.url, self._rules)
         await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE)
         return target.destination
 
@@ -220,6 +221,24 @@ def rules_of(settings: Settings) -> Rules:
     return Rules.read(settings.alarm_networks, settings.alarm_ports, settings.alarm_plain_http)
 
 
+def target_of(new: NewAlarm, settings: Settings, rules: Rules) -> Target | None:
+    """Where it goes, as far as its text tells; none: to the default target."""
+    check_headers(new.headers)
+    if new.url is not None:
+        return check_target(new.url, rules)
+    if settings.alarm_target is None:
+        raise InvalidAlarm("url is missing, and there is no default target: give one, or set PULSE_ALARM_TARGET")
+    return None
+
+
+def check_deed(new: NewAlarm, own_id: UUID, deed: str) -> None:
+    """Refuse what pulse.set_alarm has refused."""
+    if deed == "taken":
+        raise AlarmExists(str(new.idempotency_key))
+    if deed == "used":
+        raise InvalidOption("id", str(own_id), "it is another alarm's: mint one for each")
+
+
 def default_failures(new: NewAlarm, settings: Settings) -> int:
     return settings.alarm_max_failures if new.max_failures is None else new.max_failures
 
@@ -240,9 +259,8 @@ async def _same_before(conn: Connection, new: NewAlarm) -> Alarm | None:
 async def _find(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
     if (own_id := _id_of(key)) is not None:
         found = await store.get_alarm(conn, id=own_id)
-    elif owner is None:
-        raise InvalidOption("owner", None, "an alarm that is called by its name needs its owner")
     else:
+        owner = DEFAULT_OWNER if owner is None else check_name("owner", owner)  # as in `set`
         found = await store.find_alarm(conn, owner=owner, name=check_alarm_name(key))
     if found is None or owner not in (None, found.owner):
         raise AlarmNotFound(key)

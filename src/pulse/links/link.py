@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
+    from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm, WakeSecret
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.model.schedules import (
         Backfill,
@@ -56,6 +57,25 @@ class Scheduling(Protocol):
     ) -> SyncReport: ...
 
 
+class Waking(Protocol):
+    """What code that has alarms needs: the use cases of engine/alarms.py. Without an owner it is the caller's."""
+
+    async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def find(
+        self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> AlarmPage: ...
+    async def deliveries(
+        self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
+    ) -> DeliveryPage: ...
+    async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm: ...
+    async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def secrets(self) -> list[WakeSecret]: ...
+    async def rotate_secret(self, *, overlap: timedelta = ...) -> list[WakeSecret]: ...
+
+
 class Producing(Protocol):
     """What code that enqueues needs."""
 
@@ -67,6 +87,8 @@ class Producing(Protocol):
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
     @property
     def schedules(self) -> Scheduling: ...
+    @property
+    def alarms(self) -> Waking: ...
 
 
 class Beating(Protocol):

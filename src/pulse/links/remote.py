@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pulse.links.remote_alarms import RemoteAlarms
 from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
@@ -59,12 +60,17 @@ class RemoteLink:
         self._streaming: asyncio.Task[None] | None = None
         self._worker = ""
         self._schedules = RemoteSchedules(servers)
+        self._alarms = RemoteAlarms(servers)
 
     # --- producing
 
     @property
     def schedules(self) -> RemoteSchedules:
         return self._schedules
+
+    @property
+    def alarms(self) -> RemoteAlarms:
+        return self._alarms
 
     def start_telling(self) -> None:
         """The server tells others of what is enqueued."""

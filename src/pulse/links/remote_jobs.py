@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pulse.engine.jobs import BATCH_LIMIT
+from pulse.links.remote_alarms import RemoteAlarms
 from pulse.links.remote_errors import KINDS, make_error
 from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
@@ -32,6 +33,7 @@ class RemoteEngine:
     def __init__(self, servers: Servers) -> None:
         self.jobs = RemoteJobs(servers)
         self.schedules = RemoteSchedules(servers)
+        self.alarms = RemoteAlarms(servers)
         self.workers = RemoteWorkers(servers)
 
 

@@ -46,6 +46,7 @@ class Server:
         self.work: Any = pulse_pb2_grpc.WorkStub(channel)
         self.operate: Any = pulse_pb2_grpc.OperateStub(channel)
         self.schedules: Any = pulse_pb2_grpc.SchedulesStub(channel)
+        self.alarms: Any = pulse_pb2_grpc.AlarmsStub(channel)
         self.admin: Any = pulse_pb2_grpc.AdminStub(channel)
         self.info: Any = pulse_pb2_grpc.InfoStub(channel)
 

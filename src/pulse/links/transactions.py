@@ -61,6 +61,7 @@ class Call(NamedTuple):
     sql: str
     schema: str
     values: tuple[str, ...]
+    twin: str = "aenqueue"  # what to use instead, where the connection is an asynchronous one
 
     def marked(self, mark: str) -> str:
         """The statement with its values marked as a driver wants them: `%s`, `${}` or `:v{}`."""
@@ -73,14 +74,14 @@ def enqueue_through(conn: object, jobs: Sequence[NewJob], *, schema: str = "puls
 
     A repeated id or held key answers with the first job. An error of the database's fails the transaction.
     """
-    return _ids(_run(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
+    return _ids(run_through(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
 
 
 async def aenqueue_through(
     conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True
 ) -> list[UUID]:
     """As `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
-    return _ids(await _arun(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
+    return _ids(await arun_through(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
 
 
 def fence_through(conn: object, lease: Lease, *, schema: str = "pulse") -> Awaitable[None]:
@@ -143,24 +144,24 @@ def _quoted(schema: str) -> str:
 # --- one statement through whatever it is
 
 
-def _run(conn: Conn, call: Call) -> Rows:
+def run_through(conn: Conn, call: Call) -> Rows:
     run = _find(SYNC, conn)
     if run is None:
-        raise _misfit(conn)
+        raise _misfit(conn, call.twin)
     with _translated(call.schema):
         return run(conn, call)
 
 
-def _misfit(conn: Conn) -> InvalidInput:
+def _misfit(conn: Conn, twin: str) -> InvalidInput:
     if _find(ASYNC, conn) is None:
         return UnknownConnection(conn, UNDERSTOOD)
-    return InvalidInput(f"{type(conn).__name__} is an asynchronous connection: use aenqueue, and await it")
+    return InvalidInput(f"{type(conn).__name__} is an asynchronous connection: use {twin}, and await it")
 
 
-async def _arun(conn: Conn, call: Call) -> Rows:
+async def arun_through(conn: Conn, call: Call) -> Rows:
     run = _find(ASYNC, conn)
     if run is None:
-        return _run(conn, call)
+        return run_through(conn, call)
     with _translated(call.schema):
         return await run(conn, call)
 
@@ -168,12 +169,12 @@ async def _arun(conn: Conn, call: Call) -> Rows:
 def _insist(conn: Conn, lease: Lease, call: Call) -> Awaitable[None]:
     if _find(ASYNC, conn) is not None:
         return _ainsist(conn, lease, call)
-    _check_stands(lease, _run(conn, call))
+    _check_stands(lease, run_through(conn, call))
     return Done()
 
 
 async def _ainsist(conn: Conn, lease: Lease, call: Call) -> None:
-    _check_stands(lease, await _arun(conn, call))
+    _check_stands(lease, await arun_through(conn, call))
 
 
 def _check_stands(lease: Lease, rows: Rows) -> None:

@@ -174,6 +174,8 @@ class AlarmFilter(msgspec.Struct, frozen=True, kw_only=True):
         check_kind("label", self.label, str, None)
         if self.owner is not None:
             check_name("owner", self.owner)
+        if self.label:
+            check_text("label", self.label, LABEL_LIMIT)
 
 
 class AlarmPage(msgspec.Struct, frozen=True):

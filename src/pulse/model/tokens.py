@@ -14,7 +14,7 @@ import msgspec
 
 from pulse.model.errors import InvalidName, InvalidOption
 from pulse.model.jobs import LONGEST
-from pulse.model.text import check_topic
+from pulse.model.text import check_name, check_topic
 
 NAME_LIMIT = 60  # leaves 139 of a worker's 200 characters for its own name: `<token name>/<worker>`
 MOST_SCOPES = 100
@@ -33,28 +33,33 @@ class Right(StrEnum):
     WORK = "work"
     OPERATE = "operate"
     ADMIN = "admin"
+    SET_ALARM = "set_alarm"
+    TEND_ALARM = "tend_alarm"  # see, pause, resume, cancel and fire it
 
 
 class ScopeKind(StrEnum):
     SUBMIT = "submit"
     WORK = "work"
+    ALARMS = "alarms"
     OPERATE = "operate"
     ADMIN = "admin"
 
 
-# The only rights there are. An operator sees and cancels jobs of every topic, but has no business submitting any.
+# The only rights there are. An operator sees and cancels jobs of every topic and alarms of every owner, but has no
+# business making any.
 GRANTS: dict[ScopeKind, frozenset[Right]] = {
     ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW}),
     ScopeKind.WORK: frozenset({Right.WORK}),
-    ScopeKind.OPERATE: frozenset({Right.OPERATE, Right.FOLLOW}),
+    ScopeKind.ALARMS: frozenset({Right.SET_ALARM, Right.TEND_ALARM}),
+    ScopeKind.OPERATE: frozenset({Right.OPERATE, Right.FOLLOW, Right.TEND_ALARM}),
     ScopeKind.ADMIN: frozenset(Right),
 }
-PER_TOPIC = frozenset({ScopeKind.SUBMIT, ScopeKind.WORK})
-WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, operate or admin"
+PER_TOPIC = {ScopeKind.SUBMIT: "topic", ScopeKind.WORK: "topic", ScopeKind.ALARMS: "owner"}  # or per owner, of alarms
+WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, operate or admin"
 
 
 class Scope(NamedTuple):
-    """`work:mail` is the right to work on one topic, `work` on all of them."""
+    """`work:mail` is the right to work on one topic, `work` on all of them; alarms have an owner for a topic."""
 
     kind: ScopeKind
     topic: str | None = None
@@ -73,8 +78,12 @@ class Scope(NamedTuple):
         if kind not in PER_TOPIC:
             raise InvalidOption("scope", text, f"{name} is for all topics, so write {name} alone")
         if topic in {"", "*"}:
-            raise InvalidOption("scope", text, f"name a topic after the colon, or write {name} for all topics")
-        return cls(kind, check_topic(topic))
+            noun = PER_TOPIC[kind]
+            article = "an" if noun == "owner" else "a"
+            raise InvalidOption(
+                "scope", text, f"name {article} {noun} after the colon, or write {name} for all {noun}s"
+            )
+        return cls(kind, check_topic(topic) if PER_TOPIC[kind] == "topic" else check_name("owner", topic))
 
     def grants(self, right: Right, topic: str | None = None) -> bool:
         """Without a topic: whether there is any topic for which it does."""

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTask
 from pulse.model.jobs import Job, NewJob
+from pulse.sdk.alarms import Alarms
 from pulse.sdk.arguments import Result
 from pulse.sdk.context import Context
 from pulse.sdk.handle import JobHandle
@@ -86,6 +87,7 @@ class Pulse:
         self.middlewares: list[Middleware] = []
         self.dead_letter_hooks: list[DeadLetterHook] = []
         self.schedules = Schedules(self)
+        self.alarms = Alarms(self)
         self.made_in: str = sys._getframe(1).f_globals.get("__name__", "")  # a part of its name, see locate.py
         self._apps.add(self)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -78,8 +78,56 @@ def alarm_row(
     }
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """A row as to_jsonb writes it."""
+
+    id: UUID
+    owner: str
+    name: str | None
+    label: str
+    status: AlarmStatus
+    kind: str
+    cron: str | None
+    zone: str
+    payload: msgspec.Raw
+    url: str | None
+    headers: dict[str, str] | None
+    max_failures: int
+    idempotency_key: str | None
+    revision: int
+    occurrence: datetime
+    next_fire_at: datetime | None
+    last_fired_at: datetime | None
+    failure_count: int
+    last_error: str | None
+    paused_at: datetime | None
+    lease_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    fingerprint: str
+
+
+_WRITTEN = msgspec.json.Decoder(_Written)
+
+
+def read_written(text: str) -> tuple[Alarm, bytes]:
+    """An alarm, and its fingerprint, from its row as JSON: for connections whose types nobody knows."""
+    written = _WRITTEN.decode(text)
+    fields: dict[str, Any] = {name: _in_utc(getattr(written, name, None)) for name in Alarm.__struct_fields__}
+    fields |= {
+        "payload": bytes(written.payload).decode(),
+        "headers": shown_headers(written.headers or {}),
+        "is_ringing": written.lease_until is not None,
+    }
+    return Alarm(**fields), bytes.fromhex(written.fingerprint.removeprefix("\\x"))
+
+
+def _in_utc(value: object) -> object:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
 async def set_alarm(conn: Connection, row: dict[str, object]) -> tuple[UUID, str]:
-    """Its id, and what was done: set, replaced, same or taken."""
+    """Its id, and what was done: set, replaced, same, taken or used."""
     [found] = await conn.rows("set_alarm", alarm=msgspec.json.encode(row).decode())
     return found["alarm_id"], found["deed"]
 
@@ -96,6 +144,10 @@ async def find_by_key(conn: Connection, *, owner: str, idempotency_key: str) -> 
     """The alarm that was set with this key, and the fingerprint of what was asked for."""
     rows = await conn.rows("find_by_key", owner=owner, idempotency_key=idempotency_key)
     return (_alarm(rows[0]), rows[0]["fingerprint"]) if rows else None
+
+
+async def find_by_call(conn: Connection, *, call_id: UUID, owner: str, name: str | None) -> Alarm | None:
+    return _first(await conn.rows("find_by_call", call_id=call_id, owner=owner, name=name))
 
 
 async def lock_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A002

@@ -10,6 +10,12 @@ select * from pulse.alarms where id = :id;
 -- name: find_alarm(owner, name)
 select * from pulse.alarms where owner = :owner and name = :name;
 
+-- name: find_by_call(call_id, owner, name)
+-- What this very call has set before, whether it was made then or replaced.
+select * from pulse.alarms where id = :call_id and owner = :owner
+union all
+select * from pulse.alarms where owner = :owner and name = :name and call_id = :call_id and id <> :call_id;
+
 -- name: list_alarms(owner, before, status, paused, label, limit)
 -- Newest first.
 select * from pulse.alarms
@@ -245,9 +251,10 @@ where expires_at is null or expires_at > pulse.now()
 order by number desc;
 
 -- name: rotate_wake_secret(secret, overlap)
--- The new one signs from now on, those before it for a while yet.
+-- The new one signs from now on, those before it for a while yet: none for longer, so that one that leaked can be ended.
 with ending as (
-    update pulse.wake_secrets set expires_at = pulse.now() + :overlap::interval where expires_at is null
+    update pulse.wake_secrets set expires_at = pulse.now() + :overlap::interval
+    where expires_at is null or expires_at > pulse.now() + :overlap::interval
 )
 insert into pulse.wake_secrets (secret, created_at) values (:secret, pulse.now());
 

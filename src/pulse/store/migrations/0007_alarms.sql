@@ -9,6 +9,7 @@ create table if not exists pulse.alarms (
     name text collate "C",
     idempotency_key text collate "C",
     fingerprint bytea not null,              -- of what was asked for, to know a repetition from something else
+    call_id uuid,                            -- of the call that set it last, to know a repetition of that very call
     status text collate "C" not null default 'active',
     kind text collate "C" not null,
     cron text,
@@ -91,7 +92,8 @@ select 'whsec_' || encode(uuid_send(gen_random_uuid()) || uuid_send(gen_random_u
 where not exists (select from pulse.wake_secrets);
 
 -- Set an alarm whose times were worked out before; it commits or rolls back with the caller's transaction. Answers with
--- its id and what was done: set, replaced, same (nothing was changed), taken (its idempotency key is another's).
+-- its id and what was done: set, replaced, same (nothing was changed), taken (its idempotency key is another's), used (its
+-- own id is another owner's).
 create or replace function pulse.set_alarm(given jsonb) returns table (alarm_id uuid, deed text)
 language plpgsql
 as $$
@@ -100,6 +102,7 @@ declare
     old pulse.alarms;
 begin
     new.payload := given -> 'payload';  -- which may be JSON's null
+    new.call_id := new.id;
     new.status := 'active';
     new.revision := 1;
     new.lease_id := 0;
@@ -116,7 +119,7 @@ begin
     for tries in 1..3 loop
         select * into old from pulse.alarms where id = new.id;
         if found then  -- the answer to the first call was lost
-            return query select old.id, 'set';
+            return query select old.id, case when old.owner = new.owner then 'set' else 'used' end;
             return;
         end if;
         if new.idempotency_key is not null then
@@ -129,12 +132,17 @@ begin
         if new.name is not null then
             select * into old from pulse.alarms where owner = new.owner and name = new.name for no key update;
             if found then
+                if old.call_id = new.call_id then
+                    return query select old.id, 'replaced';
+                    return;
+                end if;
                 if old.status = 'active' and old.fingerprint = new.fingerprint and old.next_fire_at = new.occurrence then
                     return query select old.id, 'same';
                     return;
                 end if;
                 update pulse.alarms
-                set idempotency_key = new.idempotency_key, fingerprint = new.fingerprint, status = 'active',
+                set idempotency_key = new.idempotency_key, fingerprint = new.fingerprint, call_id = new.call_id,
+                    status = 'active',
                     kind = new.kind, cron = new.cron, zone = new.zone, label = new.label, payload = new.payload,
                     url = new.url, destination = new.destination, headers = new.headers,
                     max_failures = new.max_failures, revision = old.revision + 1, occurrence = new.occurrence,

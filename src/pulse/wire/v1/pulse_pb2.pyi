@@ -68,6 +68,22 @@ class FireOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COALESCED: _ClassVar[FireOutcome]
     SKIPPED: _ClassVar[FireOutcome]
     BUFFERED: _ClassVar[FireOutcome]
+
+class AlarmStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ALARM_STATUS_UNSPECIFIED: _ClassVar[AlarmStatus]
+    ALARM_ACTIVE: _ClassVar[AlarmStatus]
+    ALARM_FIRED: _ClassVar[AlarmStatus]
+    ALARM_FAILED: _ClassVar[AlarmStatus]
+    ALARM_CANCELLED: _ClassVar[AlarmStatus]
+
+class DeliveryOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DELIVERY_OUTCOME_UNSPECIFIED: _ClassVar[DeliveryOutcome]
+    DELIVERY_DELIVERED: _ClassVar[DeliveryOutcome]
+    DELIVERY_FAILED: _ClassVar[DeliveryOutcome]
+    DELIVERY_GIVEN_UP: _ClassVar[DeliveryOutcome]
+    DELIVERY_LATE: _ClassVar[DeliveryOutcome]
 JOB_STATUS_UNSPECIFIED: JobStatus
 SCHEDULED: JobStatus
 PENDING: JobStatus
@@ -105,6 +121,16 @@ FIRED: FireOutcome
 COALESCED: FireOutcome
 SKIPPED: FireOutcome
 BUFFERED: FireOutcome
+ALARM_STATUS_UNSPECIFIED: AlarmStatus
+ALARM_ACTIVE: AlarmStatus
+ALARM_FIRED: AlarmStatus
+ALARM_FAILED: AlarmStatus
+ALARM_CANCELLED: AlarmStatus
+DELIVERY_OUTCOME_UNSPECIFIED: DeliveryOutcome
+DELIVERY_DELIVERED: DeliveryOutcome
+DELIVERY_FAILED: DeliveryOutcome
+DELIVERY_GIVEN_UP: DeliveryOutcome
+DELIVERY_LATE: DeliveryOutcome
 
 class NewJob(_message.Message):
     __slots__ = ("task", "payload", "topic", "id", "priority", "delay", "run_at", "max_attempts", "retry", "timeout", "deadline", "unique_key", "unique_window", "result_ttl", "tags", "trace")
@@ -979,6 +1005,246 @@ class Renamed(_message.Message):
     old_name: str
     new_name: str
     def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ...) -> None: ...
+
+class SetAlarmRequest(_message.Message):
+    __slots__ = ("owner", "name", "label", "payload", "url", "headers", "delay_seconds", "fire_at", "cron_expr", "timezone", "max_failures", "idempotency_key", "id")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRE_AT_FIELD_NUMBER: _ClassVar[int]
+    CRON_EXPR_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    name: str
+    label: str
+    payload: str
+    url: str
+    headers: _containers.ScalarMap[str, str]
+    delay_seconds: float
+    fire_at: _timestamp_pb2.Timestamp
+    cron_expr: str
+    timezone: str
+    max_failures: int
+    idempotency_key: str
+    id: str
+    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., delay_seconds: _Optional[float] = ..., fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cron_expr: _Optional[str] = ..., timezone: _Optional[str] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class SetAlarmResponse(_message.Message):
+    __slots__ = ("alarm", "created")
+    ALARM_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    alarm: Alarm
+    created: bool
+    def __init__(self, alarm: _Optional[_Union[Alarm, _Mapping]] = ..., created: bool = ...) -> None: ...
+
+class Alarm(_message.Message):
+    __slots__ = ("id", "owner", "name", "label", "status", "kind", "cron_expr", "timezone", "payload", "url", "headers", "max_failures", "idempotency_key", "revision", "occurrence", "next_fire_at", "last_fired_at", "failure_count", "last_error", "paused_at", "is_ringing", "created_at", "updated_at")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CRON_EXPR_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIRE_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIRED_AT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_AT_FIELD_NUMBER: _ClassVar[int]
+    IS_RINGING_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    owner: str
+    name: str
+    label: str
+    status: AlarmStatus
+    kind: str
+    cron_expr: str
+    timezone: str
+    payload: str
+    url: str
+    headers: _containers.ScalarMap[str, str]
+    max_failures: int
+    idempotency_key: str
+    revision: int
+    occurrence: _timestamp_pb2.Timestamp
+    next_fire_at: _timestamp_pb2.Timestamp
+    last_fired_at: _timestamp_pb2.Timestamp
+    failure_count: int
+    last_error: str
+    paused_at: _timestamp_pb2.Timestamp
+    is_ringing: bool
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., status: _Optional[_Union[AlarmStatus, str]] = ..., kind: _Optional[str] = ..., cron_expr: _Optional[str] = ..., timezone: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., revision: _Optional[int] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., failure_count: _Optional[int] = ..., last_error: _Optional[str] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_ringing: bool = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetAlarmRequest(_message.Message):
+    __slots__ = ("name", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class AlarmFilter(_message.Message):
+    __slots__ = ("owner", "status", "paused", "label")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    status: AlarmStatus
+    paused: bool
+    label: str
+    def __init__(self, owner: _Optional[str] = ..., status: _Optional[_Union[AlarmStatus, str]] = ..., paused: bool = ..., label: _Optional[str] = ...) -> None: ...
+
+class ListAlarmsRequest(_message.Message):
+    __slots__ = ("filter", "after", "limit")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    filter: AlarmFilter
+    after: str
+    limit: int
+    def __init__(self, filter: _Optional[_Union[AlarmFilter, _Mapping]] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListAlarmsResponse(_message.Message):
+    __slots__ = ("alarms", "next")
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
+    next: str
+    def __init__(self, alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class CancelAlarmRequest(_message.Message):
+    __slots__ = ("name", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class PauseAlarmRequest(_message.Message):
+    __slots__ = ("name", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class ResumeAlarmRequest(_message.Message):
+    __slots__ = ("name", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class FireAlarmRequest(_message.Message):
+    __slots__ = ("name", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("occurrence", "attempt", "outcome", "started_at", "duration", "status", "error", "answer", "note")
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    occurrence: _timestamp_pb2.Timestamp
+    attempt: int
+    outcome: DeliveryOutcome
+    started_at: _timestamp_pb2.Timestamp
+    duration: _duration_pb2.Duration
+    status: int
+    error: str
+    answer: str
+    note: str
+    def __init__(self, occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[DeliveryOutcome, str]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., status: _Optional[int] = ..., error: _Optional[str] = ..., answer: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ListDeliveriesRequest(_message.Message):
+    __slots__ = ("name", "owner", "after", "limit")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    after: str
+    limit: int
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListDeliveriesResponse(_message.Message):
+    __slots__ = ("deliveries", "next")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    next: str
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class GetWakeSecretsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RotateWakeSecretRequest(_message.Message):
+    __slots__ = ("overlap",)
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    overlap: _duration_pb2.Duration
+    def __init__(self, overlap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class WakeSecret(_message.Message):
+    __slots__ = ("secret", "created_at", "expires_at")
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    secret: str
+    created_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    def __init__(self, secret: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class WakeSecrets(_message.Message):
+    __slots__ = ("secrets",)
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    secrets: _containers.RepeatedCompositeFieldContainer[WakeSecret]
+    def __init__(self, secrets: _Optional[_Iterable[_Union[WakeSecret, _Mapping]]] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("name", "scopes", "created_at", "expires_at", "revoked_at")

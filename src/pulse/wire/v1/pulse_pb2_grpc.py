@@ -1490,6 +1490,489 @@ class Schedules(object):
             _registered_method=True)
 
 
+class AlarmsStub(object):
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.SetAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/SetAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmResponse.FromString,
+                _registered_method=True)
+        self.GetAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/GetAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+                _registered_method=True)
+        self.ListAlarms = channel.unary_unary(
+                '/pulse.v1.Alarms/ListAlarms',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsResponse.FromString,
+                _registered_method=True)
+        self.CancelAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/CancelAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CancelAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+                _registered_method=True)
+        self.PauseAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/PauseAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+                _registered_method=True)
+        self.ResumeAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/ResumeAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+                _registered_method=True)
+        self.FireAlarm = channel.unary_unary(
+                '/pulse.v1.Alarms/FireAlarm',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.FireAlarmRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+                _registered_method=True)
+        self.ListDeliveries = channel.unary_unary(
+                '/pulse.v1.Alarms/ListDeliveries',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesResponse.FromString,
+                _registered_method=True)
+        self.GetWakeSecrets = channel.unary_unary(
+                '/pulse.v1.Alarms/GetWakeSecrets',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetWakeSecretsRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.FromString,
+                _registered_method=True)
+        self.RotateWakeSecret = channel.unary_unary(
+                '/pulse.v1.Alarms/RotateWakeSecret',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.RotateWakeSecretRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.FromString,
+                _registered_method=True)
+
+
+class AlarmsServicer(object):
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    def SetAlarm(self, request, context):
+        """One with a name replaces the alarm of that name. Repeated with the same id or idempotency key, it sets one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAlarm(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAlarms(self, request, context):
+        """One page, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelAlarm(self, request, context):
+        """End it. Cancelling it again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseAlarm(self, request, context):
+        """Deliver nothing until it is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeAlarm(self, request, context):
+        """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FireAlarm(self, request, context):
+        """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeliveries(self, request, context):
+        """Every attempt to deliver it, newest first. One page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWakeSecrets(self, request, context):
+        """What wakes are signed with, newest first. Scope `admin`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateWakeSecret(self, request, context):
+        """Sign with a new one from now on, and with those before for a while yet. Scope `admin`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AlarmsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'SetAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmResponse.SerializeToString,
+            ),
+            'GetAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.SerializeToString,
+            ),
+            'ListAlarms': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAlarms,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsResponse.SerializeToString,
+            ),
+            'CancelAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CancelAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.SerializeToString,
+            ),
+            'PauseAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.SerializeToString,
+            ),
+            'ResumeAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.SerializeToString,
+            ),
+            'FireAlarm': grpc.unary_unary_rpc_method_handler(
+                    servicer.FireAlarm,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.FireAlarmRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.SerializeToString,
+            ),
+            'ListDeliveries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeliveries,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesResponse.SerializeToString,
+            ),
+            'GetWakeSecrets': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWakeSecrets,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetWakeSecretsRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.SerializeToString,
+            ),
+            'RotateWakeSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateWakeSecret,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.RotateWakeSecretRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pulse.v1.Alarms', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pulse.v1.Alarms', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Alarms(object):
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    @staticmethod
+    def SetAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/SetAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.SetAlarmResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/GetAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAlarms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/ListAlarms',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAlarmsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/CancelAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.CancelAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/PauseAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/ResumeAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ResumeAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FireAlarm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/FireAlarm',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.FireAlarmRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Alarm.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeliveries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/ListDeliveries',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ListDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWakeSecrets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/GetWakeSecrets',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetWakeSecretsRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateWakeSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Alarms/RotateWakeSecret',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.RotateWakeSecretRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.WakeSecrets.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class AdminStub(object):
     """Who may do what. Scope `admin`.
     """

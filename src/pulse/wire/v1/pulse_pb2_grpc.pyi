@@ -485,6 +485,157 @@ class SchedulesServicer(metaclass=_abc_1.ABCMeta):
 
 def add_SchedulesServicer_to_server(servicer: SchedulesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class AlarmsStub:
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> AlarmsAsyncStub: ...
+    SetAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetAlarmRequest, _pulse_pb2.SetAlarmResponse]
+    """One with a name replaces the alarm of that name. Repeated with the same id or idempotency key, it sets one."""
+    GetAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetAlarmRequest, _pulse_pb2.Alarm]
+    ListAlarms: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListAlarmsRequest, _pulse_pb2.ListAlarmsResponse]
+    """One page, newest first."""
+    CancelAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelAlarmRequest, _pulse_pb2.Alarm]
+    """End it. Cancelling it again changes nothing."""
+    PauseAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseAlarmRequest, _pulse_pb2.Alarm]
+    """Deliver nothing until it is resumed."""
+    ResumeAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeAlarmRequest, _pulse_pb2.Alarm]
+    """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
+    FireAlarm: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FireAlarmRequest, _pulse_pb2.Alarm]
+    """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more."""
+    ListDeliveries: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListDeliveriesRequest, _pulse_pb2.ListDeliveriesResponse]
+    """Every attempt to deliver it, newest first. One page."""
+    GetWakeSecrets: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetWakeSecretsRequest, _pulse_pb2.WakeSecrets]
+    """What wakes are signed with, newest first. Scope `admin`."""
+    RotateWakeSecret: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RotateWakeSecretRequest, _pulse_pb2.WakeSecrets]
+    """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+
+@_typing.type_check_only
+class AlarmsAsyncStub(AlarmsStub):
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    SetAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetAlarmRequest, _pulse_pb2.SetAlarmResponse]  # type: ignore[assignment]
+    """One with a name replaces the alarm of that name. Repeated with the same id or idempotency key, it sets one."""
+    GetAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetAlarmRequest, _pulse_pb2.Alarm]  # type: ignore[assignment]
+    ListAlarms: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListAlarmsRequest, _pulse_pb2.ListAlarmsResponse]  # type: ignore[assignment]
+    """One page, newest first."""
+    CancelAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelAlarmRequest, _pulse_pb2.Alarm]  # type: ignore[assignment]
+    """End it. Cancelling it again changes nothing."""
+    PauseAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseAlarmRequest, _pulse_pb2.Alarm]  # type: ignore[assignment]
+    """Deliver nothing until it is resumed."""
+    ResumeAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeAlarmRequest, _pulse_pb2.Alarm]  # type: ignore[assignment]
+    """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
+    FireAlarm: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FireAlarmRequest, _pulse_pb2.Alarm]  # type: ignore[assignment]
+    """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more."""
+    ListDeliveries: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListDeliveriesRequest, _pulse_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
+    """Every attempt to deliver it, newest first. One page."""
+    GetWakeSecrets: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetWakeSecretsRequest, _pulse_pb2.WakeSecrets]  # type: ignore[assignment]
+    """What wakes are signed with, newest first. Scope `admin`."""
+    RotateWakeSecret: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RotateWakeSecretRequest, _pulse_pb2.WakeSecrets]  # type: ignore[assignment]
+    """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+
+class AlarmsServicer(metaclass=_abc_1.ABCMeta):
+    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
+    everything but SetAlarm; `admin` for the secrets.
+
+    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
+    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    """
+
+    @_abc_1.abstractmethod
+    def SetAlarm(
+        self,
+        request: _pulse_pb2.SetAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SetAlarmResponse, _abc.Awaitable[_pulse_pb2.SetAlarmResponse]]:
+        """One with a name replaces the alarm of that name. Repeated with the same id or idempotency key, it sets one."""
+
+    @_abc_1.abstractmethod
+    def GetAlarm(
+        self,
+        request: _pulse_pb2.GetAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Alarm, _abc.Awaitable[_pulse_pb2.Alarm]]: ...
+
+    @_abc_1.abstractmethod
+    def ListAlarms(
+        self,
+        request: _pulse_pb2.ListAlarmsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListAlarmsResponse, _abc.Awaitable[_pulse_pb2.ListAlarmsResponse]]:
+        """One page, newest first."""
+
+    @_abc_1.abstractmethod
+    def CancelAlarm(
+        self,
+        request: _pulse_pb2.CancelAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Alarm, _abc.Awaitable[_pulse_pb2.Alarm]]:
+        """End it. Cancelling it again changes nothing."""
+
+    @_abc_1.abstractmethod
+    def PauseAlarm(
+        self,
+        request: _pulse_pb2.PauseAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Alarm, _abc.Awaitable[_pulse_pb2.Alarm]]:
+        """Deliver nothing until it is resumed."""
+
+    @_abc_1.abstractmethod
+    def ResumeAlarm(
+        self,
+        request: _pulse_pb2.ResumeAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Alarm, _abc.Awaitable[_pulse_pb2.Alarm]]:
+        """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
+
+    @_abc_1.abstractmethod
+    def FireAlarm(
+        self,
+        request: _pulse_pb2.FireAlarmRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Alarm, _abc.Awaitable[_pulse_pb2.Alarm]]:
+        """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more."""
+
+    @_abc_1.abstractmethod
+    def ListDeliveries(
+        self,
+        request: _pulse_pb2.ListDeliveriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListDeliveriesResponse, _abc.Awaitable[_pulse_pb2.ListDeliveriesResponse]]:
+        """Every attempt to deliver it, newest first. One page."""
+
+    @_abc_1.abstractmethod
+    def GetWakeSecrets(
+        self,
+        request: _pulse_pb2.GetWakeSecretsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.WakeSecrets, _abc.Awaitable[_pulse_pb2.WakeSecrets]]:
+        """What wakes are signed with, newest first. Scope `admin`."""
+
+    @_abc_1.abstractmethod
+    def RotateWakeSecret(
+        self,
+        request: _pulse_pb2.RotateWakeSecretRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.WakeSecrets, _abc.Awaitable[_pulse_pb2.WakeSecrets]]:
+        """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+
+def add_AlarmsServicer_to_server(servicer: AlarmsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class AdminStub:
     """Who may do what. Scope `admin`."""
 

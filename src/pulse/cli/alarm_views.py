@@ -1,0 +1,201 @@
+"""How does an alarm look: in a list, on a page of its own, as JSON? And what came of its wakes?"""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pulse.cli.job_views import field_value
+from pulse.cli.output import Cell, Column, Styled, age, local_time, say, show_fields, show_table, when
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.model.alarms import Alarm, AlarmPage, Delivery, DeliveryPage, WakeSecret
+
+STYLES = {"active": "green", "fired": "dim", "failed": "red", "cancelled": "dim"}
+OUTCOME_STYLES = {"delivered": "green", "failed": "yellow", "given_up": "red", "late": "dim"}
+LIST_COLUMNS = (
+    Column("ID"),
+    Column("STATUS"),
+    Column("NEXT"),
+    Column("NAME", rank=1, least=10),
+    Column("OWNER", rank=3),
+    Column("LABEL", rank=4),
+    Column("WHEN", rank=2, least=16),
+)
+DELIVERY_COLUMNS = (
+    Column("STARTED"),
+    Column("TRY", is_number=True),
+    Column("OUTCOME"),
+    Column("HTTP"),
+    Column("TOOK", is_number=True),
+    Column("OCCURRENCE", rank=2),
+    Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, least=24, folds=True),
+)
+FIELDS = (
+    *("id", "owner", "name", "label", "status", "kind", "cron", "zone", "payload", "url", "headers", "max_failures"),
+    *("idempotency_key", "revision", "occurrence", "next_fire_at", "last_fired_at", "failure_count", "last_error"),
+    *("paused_at", "is_ringing", "created_at", "updated_at"),
+)
+
+
+# --- JSON
+
+
+def as_json(alarm: Alarm) -> dict[str, Any]:
+    """One flat object, in the words of the API. The payload is JSON as it is."""
+    import msgspec
+
+    fields = {JSON_NAMES.get(name, name): getattr(alarm, name) for name in FIELDS}
+    return fields | {"payload": msgspec.Raw(alarm.payload.encode())}
+
+
+JSON_NAMES = {"cron": "cron_expr", "zone": "timezone"}
+
+
+def delivery_as_json(delivery: Delivery) -> dict[str, Any]:
+    return {name: getattr(delivery, name) for name in delivery.__struct_fields__}
+
+
+def secret_as_json(secret: WakeSecret) -> dict[str, Any]:
+    return {name: getattr(secret, name) for name in secret.__struct_fields__}
+
+
+# --- words
+
+
+def named(alarm: Alarm) -> str:
+    return alarm.name or str(alarm.id)
+
+
+def words(alarm: Alarm) -> str:
+    """When it fires, as people say it."""
+    from pulse.timing.cron import Cron
+
+    if alarm.cron is None:
+        return f"once, at {local_time(alarm.occurrence)}"
+    try:
+        return Cron.parse(alarm.cron, alarm.zone).explain()
+    except ValueError:  # its zone has gone, say; its error says so
+        return f"cron {alarm.cron!r}, {alarm.zone}"
+
+
+def next_words(alarm: Alarm) -> str:
+    """What is to come of it, as the end of a sentence."""
+    if alarm.next_fire_at is None:
+        return f"it is {alarm.status}"
+    if alarm.paused_at is not None:
+        return "it is paused"
+    return "due now" if alarm.next_fire_at <= datetime.now(UTC) else f"next {age(alarm.next_fire_at)}"
+
+
+# --- a list
+
+
+def show_list(page: AlarmPage) -> None:
+    if page.alarms:
+        show_table(LIST_COLUMNS, [_row(alarm) for alarm in page.alarms])
+    else:
+        say("No alarms match.")
+    say_more(page.next)
+
+
+def say_more(following: str | None) -> None:
+    if following:
+        say(f"More: repeat with --after {shlex.quote(following)}")
+
+
+def _row(alarm: Alarm) -> list[Cell]:
+    return [str(alarm.id), _status(alarm), _next(alarm), alarm.name or "-", alarm.owner, alarm.label, words(alarm)]
+
+
+def _status(alarm: Alarm) -> Cell:
+    """What keeps it from firing, or what goes wrong, if anything does."""
+    if alarm.status == "active" and alarm.paused_at is not None:
+        return Styled("paused", "yellow")
+    if alarm.status == "active" and alarm.is_ringing:
+        return Styled("ringing", "cyan")
+    if alarm.status == "active" and alarm.failure_count:
+        return Styled(f"retrying ({alarm.failure_count} of {alarm.max_failures})", "yellow")
+    return Styled(alarm.status, STYLES[alarm.status])
+
+
+def _next(alarm: Alarm) -> Cell:
+    if alarm.next_fire_at is None or alarm.paused_at is not None:
+        return Styled("-", "dim")
+    if alarm.next_fire_at <= datetime.now(UTC):
+        return Styled(f"due {age(alarm.next_fire_at)}", "yellow")
+    return age(alarm.next_fire_at)
+
+
+# --- a page of its own
+
+
+def show_alarm(alarm: Alarm, deliveries: Sequence[Delivery]) -> None:
+    values: dict[str, Any] = {name: getattr(alarm, name) for name in FIELDS if name not in _own_kind(alarm)}
+    values |= {"status": _status(alarm), "means": words(alarm), "url": alarm.url or "the default target"}
+    values["headers"] = ", ".join(f"{name}: {value}" for name, value in alarm.headers.items()) or None
+    values["label"] = alarm.label or None
+    values["is_ringing"] = "yes" if alarm.is_ringing else "no"
+    show_fields([(name, _cell(name, value)) for name, value in values.items()])
+    if deliveries:
+        say("\nLast deliveries:")
+        show_deliveries(deliveries)
+
+
+def _own_kind(alarm: Alarm) -> tuple[str, ...]:
+    return ("cron", "zone") if alarm.cron is None else ()
+
+
+def _cell(name: str, value: Any) -> Cell:  # noqa: ANN401
+    if isinstance(value, Styled):
+        return value
+    if name == "last_error" and value:
+        return Styled(value, "red")
+    return field_value(name, value)
+
+
+# --- deliveries
+
+
+def show_delivery_page(page: DeliveryPage, alarm: Alarm) -> None:
+    if page.deliveries:
+        show_deliveries(page.deliveries)
+    else:
+        say(f"Nobody has tried to deliver {named(alarm)} yet.")
+    say_more(page.next)
+
+
+def show_deliveries(deliveries: Sequence[Delivery]) -> None:
+    show_table(DELIVERY_COLUMNS, [_delivery_row(delivery) for delivery in deliveries])
+
+
+def _delivery_row(delivery: Delivery) -> list[Cell]:
+    said = "; ".join(each for each in (delivery.error, delivery.note) if each)
+    return [
+        local_time(delivery.started_at),
+        str(delivery.attempt),
+        Styled(delivery.outcome, OUTCOME_STYLES[delivery.outcome]),
+        str(delivery.status or "-"),
+        f"{delivery.duration.total_seconds() * 1_000:,.0f} ms",
+        local_time(delivery.occurrence),
+        said,
+    ]
+
+
+# --- secrets
+
+
+def show_secrets(secrets: Sequence[WakeSecret]) -> None:
+    columns = (Column("SECRET"), Column("SIGNS"), Column("SINCE", rank=1))
+    rows: list[list[Cell]] = [
+        [
+            each.secret,
+            "from now on" if each.expires_at is None else f"until {when(each.expires_at)}",
+            when(each.created_at),
+        ]
+        for each in secrets
+    ]
+    show_table(columns, rows)

@@ -1,0 +1,110 @@
+"""What can be asked about alarms over gRPC?
+
+An alarm is found first, and whether the caller may tend it is checked; then it is acted upon by its id: the name may be
+another's by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pulse.doors.access import LOCAL
+from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.owners import filter_to_list, find_to_tend, owner_to_set
+from pulse.doors.pages import how_many_fit
+from pulse.engine.alarms import OVERLAP
+from pulse.model.tokens import Right
+from pulse.wire import convert
+from pulse.wire import convert_alarms as wire
+from pulse.wire.v1 import pulse_pb2 as pb
+from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulse.doors.access import Caller
+    from pulse.engine.engine import Engine
+    from pulse.model.alarms import Alarm
+
+
+PAGE = 50
+
+
+class Named(Protocol):
+    """A request about one alarm."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+
+
+class AlarmsDoor(pb_grpc.AlarmsServicer):
+    def __init__(self, engine: Engine, *, caller: Callable[[], Caller] = lambda: LOCAL) -> None:
+        self._alarms = engine.alarms
+        self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
+        self._caller = caller
+
+    @answering
+    async def SetAlarm(self, request: pb.SetAlarmRequest, _context: Context) -> pb.SetAlarmResponse:
+        own_id = convert.read_id(request.id) if request.id else None
+        owner = owner_to_set(self._caller(), request.owner)
+        done = await self._alarms.set(wire.read_new_alarm(request, owner), own_id=own_id)
+        return pb.SetAlarmResponse(alarm=wire.write_alarm(done.alarm), created=done.is_new)
+
+    @answering
+    async def GetAlarm(self, request: pb.GetAlarmRequest, _context: Context) -> pb.Alarm:
+        return wire.write_alarm(await self._find(request))
+
+    @answering
+    async def ListAlarms(self, request: pb.ListAlarmsRequest, _context: Context) -> pb.ListAlarmsResponse:
+        wanted = filter_to_list(self._caller(), wire.read_alarm_filter(request.filter))
+        after = request.after or None
+        page = await self._alarms.find(wanted, after=after, limit=request.limit or PAGE)
+        alarms = [wire.write_alarm(alarm) for alarm in page.alarms]
+        if len(alarms) > (fitting := how_many_fit((alarm.ByteSize() for alarm in alarms), self._page_bytes)):
+            page = await self._alarms.find(wanted, after=after, limit=fitting)
+            alarms = [wire.write_alarm(alarm) for alarm in page.alarms]
+        return pb.ListAlarmsResponse(alarms=alarms, next=page.next)
+
+    @answering
+    async def CancelAlarm(self, request: pb.CancelAlarmRequest, _context: Context) -> pb.Alarm:
+        return wire.write_alarm(await self._alarms.cancel((await self._find(request)).id))
+
+    @answering
+    async def PauseAlarm(self, request: pb.PauseAlarmRequest, _context: Context) -> pb.Alarm:
+        return wire.write_alarm(await self._alarms.pause((await self._find(request)).id))
+
+    @answering
+    async def ResumeAlarm(self, request: pb.ResumeAlarmRequest, _context: Context) -> pb.Alarm:
+        return wire.write_alarm(await self._alarms.resume((await self._find(request)).id))
+
+    @answering
+    async def FireAlarm(self, request: pb.FireAlarmRequest, _context: Context) -> pb.Alarm:
+        return wire.write_alarm(await self._alarms.fire((await self._find(request)).id))
+
+    @answering
+    async def ListDeliveries(self, request: pb.ListDeliveriesRequest, _context: Context) -> pb.ListDeliveriesResponse:
+        alarm = await self._find(request)
+        after = request.after or None
+        page = await self._alarms.deliveries(alarm.id, after=after, limit=request.limit or PAGE)
+        deliveries = [wire.write_delivery(delivery) for delivery in page.deliveries]
+        if len(deliveries) > (fitting := how_many_fit((each.ByteSize() for each in deliveries), self._page_bytes)):
+            page = await self._alarms.deliveries(alarm.id, after=after, limit=fitting)
+            deliveries = [wire.write_delivery(delivery) for delivery in page.deliveries]
+        return pb.ListDeliveriesResponse(deliveries=deliveries, next=page.next)
+
+    @answering
+    async def GetWakeSecrets(self, _request: pb.GetWakeSecretsRequest, _context: Context) -> pb.WakeSecrets:
+        self._caller().check(Right.ADMIN)
+        return wire.write_secrets(await self._alarms.secrets())
+
+    @answering
+    async def RotateWakeSecret(self, request: pb.RotateWakeSecretRequest, _context: Context) -> pb.WakeSecrets:
+        self._caller().check(Right.ADMIN)
+        overlap = convert.read_length(request, "overlap")
+        return wire.write_secrets(await self._alarms.rotate_secret(overlap=OVERLAP if overlap is None else overlap))
+
+    async def _find(self, request: Named) -> Alarm:
+        """Once the caller may tend it."""
+        return await find_to_tend(self._alarms, self._caller(), request.name, request.owner)

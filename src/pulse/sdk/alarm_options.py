@@ -1,0 +1,88 @@
+"""How is an alarm written in Python, and how does it become what the engine reads?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypedDict
+
+from pulse.model.alarms import DEFAULT_OWNER, ONCE, AlarmFilter, AlarmStatus, NewAlarm
+from pulse.model.errors import InvalidAlarm, InvalidFilter, InvalidOption, InvalidPayload
+from pulse.sdk.arguments import write_json
+from pulse.sdk.options import Length, length
+from pulse.timing.once import InvalidOnce, parse_instant
+
+
+class AlarmOptions(TypedDict, total=False):
+    """When an alarm fires, whom it wakes, and with what. What is not there was not said."""
+
+    at: datetime | str | None  # as RFC 3339 writes it, where it is text
+    delay: Length | None
+    cron: str | None
+    tz: str
+    url: str | None
+    payload: Any
+    headers: Mapping[str, str] | None
+    label: str
+    owner: str | None
+    max_failures: int | None
+    key: str | None
+
+
+class WantedAlarms(TypedDict, total=False):
+    """Which alarms to list."""
+
+    owner: str | None
+    status: AlarmStatus | Literal["active", "fired", "failed", "cancelled"] | None
+    paused: bool | None
+    label: str | None
+
+
+OPTION_NAMES = tuple(AlarmOptions.__annotations__)
+FIELDS = {"at": "fire_at", "tz": "zone", "key": "idempotency_key"}  # where the model has another name
+
+
+def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
+    """The model checks the values itself."""
+    if unknown := given.keys() - set(OPTION_NAMES):
+        raise InvalidOption("option", min(unknown), f"an alarm takes {', '.join(OPTION_NAMES)}")
+    fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
+    return NewAlarm(name=name, **fields)
+
+
+def _read(option: str, value: Any) -> Any:  # noqa: ANN401
+    match option:
+        case "payload":
+            return write_json(value, lambda why: InvalidPayload(f"payload: {why}"))
+        case "delay":
+            return None if value is None else length(option, value)
+        case "at":
+            return _instant(value) if isinstance(value, str) else value
+        case "headers":
+            return {} if value is None else value
+        case "owner":
+            return DEFAULT_OWNER if value is None else value
+        case _:
+            return value
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return parse_instant(ONCE, text)
+    except InvalidOnce as error:
+        raise InvalidAlarm(str(error)) from None
+
+
+def read_alarm_filter(wanted: WantedAlarms) -> AlarmFilter:
+    if unknown := wanted.keys() - set(WantedAlarms.__annotations__):
+        raise InvalidFilter(f"there is no filter {min(unknown)!r}: there are {', '.join(WantedAlarms.__annotations__)}")
+    status: AlarmStatus | None = None
+    if (given := wanted.get("status")) is not None:
+        try:
+            status = AlarmStatus(given)
+        except ValueError:
+            raise InvalidFilter(
+                f"there is no status {given!r} of an alarm: there are {', '.join(AlarmStatus)}"
+            ) from None
+    rest: dict[str, Any] = {name: value for name, value in wanted.items() if name != "status"}
+    return AlarmFilter(status=status, **rest)
