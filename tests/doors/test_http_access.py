@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ from pulse.doors.status_codes import http_status_of
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model import errors
+from pulse.model.alarms import NewAlarm
 from pulse.model.jobs import NewJob
 from pulse.model.schedules import NewSchedule
 from pulse.model.tokens import Right, new_secret
@@ -23,7 +26,8 @@ from pulse.store.pool import Database
 from tests.doors.http_client import Http, read_refusal, served_http
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
-SCOPES = ("submit", "submit:mail", "submit:other", "work", "work:mail", "operate", "admin")
+ALARMS = ("alarms", "alarms:ada", "alarms:bob")
+SCOPES = ("submit", "submit:mail", "submit:other", "work", "work:mail", "operate", "admin") + ALARMS
 JOB = {"task": "mail"}
 DAILY = {"name": "daily", "task": "mail", "cron": "0 9 * * *"}
 BODIES: dict[str, Any] = {
@@ -32,8 +36,14 @@ BODIES: dict[str, Any] = {
     "POST /v1/schedules": DAILY,
     "POST /v1/schedules/preview": DAILY,
     "PATCH /v1/schedules/{name}": {"priority": 3},
+    "POST /v1/alarms": {"owner": "ada", "delay_seconds": 60, "url": "http://127.0.0.1:9/"},
     "POST /v1/schedules/{name}/backfill": {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"},
 }
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, alarm_networks="127.0.0.0/8")
 
 
 @pytest.fixture
@@ -50,23 +60,24 @@ def test_every_route_has_exactly_one_rule() -> None:
 
 
 class Row(NamedTuple):
-    """A line of the table in the documents: `yes`, `topics` or nothing."""
+    """A line of the table in the documents: `yes`, `topics`, `owners` or nothing."""
 
     no_token: str
     submit: str
     work: str
+    alarms: str
     operate: str
     admin: str
 
     def lets_in(self, scope: str) -> bool:
         kind, _, topic = scope.partition(":")
         cell = getattr(self, kind)
-        return cell == "yes" or (cell == "topics" and topic in ("", "mail"))
+        return cell == "yes" or (cell in ("topics", "owners") and topic in ("", "mail", "ada"))
 
 
 def _table() -> dict[str, Row]:
-    lines = re.findall(r"^\| `([A-Z]+ /v1/[^`]+)` \|((?:[^|]*\|){5})$", PAGE, re.MULTILINE)
-    return {rule: Row(*(cell.strip() for cell in cells.split("|")[:5])) for rule, cells in lines}
+    lines = re.findall(r"^\| `([A-Z]+ /v1/[^`]+)` \|((?:[^|\n]*\|){6})$", PAGE, re.MULTILINE)
+    return {rule: Row(*(cell.strip() for cell in cells.split("|")[:6])) for rule, cells in lines}
 
 
 TABLE = _table()
@@ -76,14 +87,16 @@ def test_the_documents_have_the_routes_of_the_rules_in_their_order() -> None:
     described = re.findall(r"^\| `([A-Z]+ /v1/[^`]+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
 
     assert list(TABLE) == list(RULES) == described
-    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", ""}
+    assert {cell for row in TABLE.values() for cell in row} == {"yes", "topics", "owners", ""}
 
 
 ROW_OF = {
-    Right.SUBMIT: Row("", "topics", "", "", "yes"),
-    Right.FOLLOW: Row("", "topics", "", "yes", "yes"),
-    Right.OPERATE: Row("", "", "", "yes", "yes"),
-    None: Row("yes", "yes", "yes", "yes", "yes"),
+    Right.SUBMIT: Row("", "topics", "", "", "", "yes"),
+    Right.FOLLOW: Row("", "topics", "", "", "yes", "yes"),
+    Right.OPERATE: Row("", "", "", "", "yes", "yes"),
+    Right.SET_ALARM: Row("", "", "", "owners", "", "yes"),
+    Right.TEND_ALARM: Row("", "", "", "owners", "yes", "yes"),
+    None: Row("yes", "yes", "yes", "yes", "yes", "yes"),
 }
 
 
@@ -104,8 +117,14 @@ def test_the_documents_have_the_status_of_every_error() -> None:
 
 
 async def call(http: Http, engine: Engine, rule: str, **headers: str) -> tuple[int, str]:
-    """The status and code of a route's answer about a job or schedule of the topic `mail`, made anew for each call."""
+    """The status and code of a route's answer about a job or schedule of the topic `mail`, or an alarm of ada's, made
+    anew for each call."""
     method, _, path = rule.partition(" ")
+    if path.startswith("/v1/alarms/"):
+        new = NewAlarm(owner="ada", delay=timedelta(hours=1), url="http://127.0.0.1:9/")
+        path = path.replace("{name}", str((await engine.alarms.set(new)).alarm.id))
+    elif rule == "GET /v1/alarms":
+        path += "?owner=ada"
     if "{id}" in path:
         [submitted] = await engine.jobs.submit([NewJob(task="mail")])
         path = path.replace("{id}", str(submitted.id))
@@ -113,7 +132,7 @@ async def call(http: Http, engine: Engine, rule: str, **headers: str) -> tuple[i
         await engine.schedules.create(NewSchedule(name="daily", job=NewJob(task="mail"), cron="0 9 * * *"))
     path = path.replace("{name}", "daily").replace("{topic}", "mail").replace("/wait", "/wait?seconds=0")
     response = await http.ask(method, path, BODIES.get(rule), headers=headers)
-    if "{name}" in rule and response.status_code == 200 and method != "DELETE":
+    if "schedules/{name}" in rule and response.status_code == 200 and method != "DELETE":
         await engine.schedules.delete("daily")
     code = "" if response.status_code < 400 else read_refusal(response)[1]
     return response.status_code, code
@@ -128,6 +147,8 @@ async def test_every_route_lets_in_whom_the_documents_say(settings: Settings, en
             for scope, secret in secrets.items():
                 status, code = await call(http, engine, rule, authorization=f"Bearer {secret}")
                 expected = "in" if row.lets_in(scope) else "forbidden"
+                if scope == "alarms:bob" and "alarms/{name}" in rule:
+                    expected = "alarm_not_found"  # what is someone else's is not there
                 found = "in" if status < 300 or code == "illegal_transition" else code
                 if (status == 403) != (expected == "forbidden") or found != expected:
                     wrong.append((rule, scope, expected, status, code))

@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pulse.doors.http.access import RULES
 from pulse.doors.http.parts import Error
 
-ABOUT = "Durable jobs and schedules on Postgres. Every error is `{error: {code, message, details}}`."
+ABOUT = "Durable jobs, schedules and alarms on Postgres. Every error is `{error: {code, message, details}}`."
 WORDS = {
     400: "The request is wrong, and would be the next time too.",
     401: "No token, or none that is known.",
