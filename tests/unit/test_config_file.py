@@ -110,7 +110,12 @@ def test_settings_are_checked_once_all_of_them_are_known() -> None:
 
 @pytest.mark.parametrize(
     ("key", "meant"),
-    [("alarm_bach", "alarm_batch"), ("PULSE_ALARM_TICK", "alarm_tick"), ("state-dir", "state_dir"), ("thread", "threads")],
+    [
+        ("alarm_bach", "alarm_batch"),
+        ("PULSE_ALARM_TICK", "alarm_tick"),
+        ("state-dir", "state_dir"),
+        ("thread", "threads"),
+    ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_that_is_known(key: str, meant: str) -> None:
     assert refusal(f"{key} = 1") == f"pulse.toml: {key} is not a setting: did you mean {meant}?"

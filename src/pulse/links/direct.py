@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from uuid import UUID
 
+    from pulse.engine.alarms import Alarms
     from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
@@ -61,6 +62,10 @@ class DirectLink:
     @property
     def schedules(self) -> Schedules:
         return self._engine.schedules
+
+    @property
+    def alarms(self) -> Alarms:
+        return self._engine.alarms
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         return await self._jobs.submit(jobs)

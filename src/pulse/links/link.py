@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.model.schedules import (
         Backfill,
@@ -56,6 +57,23 @@ class Scheduling(Protocol):
     ) -> SyncReport: ...
 
 
+class Waking(Protocol):
+    """What code that has alarms needs: the use cases of engine/alarms.py."""
+
+    async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def find(
+        self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> AlarmPage: ...
+    async def deliveries(
+        self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
+    ) -> DeliveryPage: ...
+    async def set(self, new: NewAlarm) -> SetAlarm: ...
+    async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+    async def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
+
+
 class Producing(Protocol):
     """What code that enqueues needs."""
 
@@ -67,6 +85,8 @@ class Producing(Protocol):
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
     @property
     def schedules(self) -> Scheduling: ...
+    @property
+    def alarms(self) -> Waking: ...
 
 
 class Beating(Protocol):

@@ -1,0 +1,158 @@
+"""Who is calling, may they, and is it too much? The same for every door.
+
+A door knows what a call shows for itself and which right it needs, and asks `Gate` to admit it. Which topic a call is
+about is known only once the job is in hand: that is what `caller.get().check(right, topic)` is for.
+"""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pulse.model.errors import Forbidden, LimitExceeded, Unauthenticated
+from pulse.model.text import check_name
+from pulse.model.tokens import ADMIN, Right, hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pulse.engine.tokens import Tokens
+    from pulse.model.tokens import Scope, Token
+
+CALLS_PER_SECOND = 5_000.0
+SHOWN_SCOPES = 10
+
+DEEDS = {
+    Right.SUBMIT: ("submit jobs", "submit to topic {}"),
+    Right.FOLLOW: ("follow jobs", "follow jobs of topic {}"),
+    Right.WORK: ("work", "work on topic {}"),
+    Right.OPERATE: ("operate", "operate topic {}"),
+    Right.ADMIN: ("administer", "administer topic {}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever makes this call, by their token and not by what they say of themselves."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    is_trusted: bool = False  # authentication is off: there is no token behind it
+    digest: bytes = field(default=b"", repr=False)
+
+    def may(self, right: Right, topic: str | None = None) -> bool:
+        """Without a topic: whether there is any for which it may."""
+        return any(scope.grants(right, topic) for scope in self.scopes)
+
+    def check(self, right: Right, topic: str | None = None) -> None:
+        if not self.may(right, topic):
+            raise Forbidden(self.name, _deed(right, topic), _listed(self.scopes))
+
+    def worker_named(self, own: str) -> str:
+        """A worker's name as rows have it: nobody can speak for a worker of another token."""
+        return check_name("worker", f"{self.name}/{check_name('worker', own)}")
+
+
+LOCAL = Caller("local", (ADMIN,), is_trusted=True)
+
+caller: ContextVar[Caller] = ContextVar("caller")  # of the call under way
+
+
+def _deed(right: Right, topic: str | None) -> str:
+    general, of_topic = DEEDS[right]
+    return general if topic is None else of_topic.format(repr(topic[:200]))
+
+
+def _listed(scopes: tuple[Scope, ...]) -> str:
+    shown = [str(scope) for scope in scopes[:SHOWN_SCOPES]]
+    more = ["…"] if len(scopes) > SHOWN_SCOPES else []
+    return ", ".join(shown + more) or "no scope that this server knows"
+
+
+class Gate:
+    """Let calls in, or raise why not. All doors of a server share one, so that a token has one limit."""
+
+    def __init__(
+        self,
+        tokens: Tokens | None,
+        *,
+        calls_per_second: float = CALLS_PER_SECOND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without `tokens` there is no authentication, and everyone is `LOCAL`: for loopback in development only."""
+        self._tokens = tokens
+        self._rate = Rate(calls_per_second, clock)
+
+    @property
+    def has_tokens(self) -> bool:
+        return self._tokens is not None
+
+    async def admit(self, shown: Sequence[str], right: Right | None, *, where: str) -> Caller:
+        """`shown` is every `authorization` of the call, and `where` the word for the place it stands in."""
+        found = await self._authenticate(shown, where)
+        if right is None:
+            raise Forbidden(found.name, "call this method", "no rule that would allow it")
+        if not found.is_trusted:
+            self._rate.take(found.name)
+        found.check(right)
+        return found
+
+    async def still_allowed(self, caller: Caller) -> bool:
+        """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
+        if self._tokens is None or caller.is_trusted:
+            return True
+        token = await self._tokens.find_hashed(caller.digest)
+        return token is not None and token.is_usable
+
+    async def _authenticate(self, shown: Sequence[str], where: str) -> Caller:
+        if self._tokens is None:
+            return LOCAL
+        secret = read_secret(shown, where)
+        token = await self._tokens.find(secret)
+        if token is None:
+            raise Unauthenticated("this token is not known here")
+        check_usable(token)
+        return Caller(token.name, token.scopes, digest=hash_of(secret))
+
+
+class Rate:
+    """A bucket of calls for each token, filled at an even rate up to one second's worth."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}  # by token: calls, and when that was so
+
+    def take(self, token: str) -> None:
+        now = self._clock()
+        left, since = self._left.get(token, (self._most, now))
+        left = min(left + (now - since) * self._per_second, self._most)
+        if left < 1:
+            self._left[token] = (left, now)
+            raise LimitExceeded(
+                token, f"makes more than {self._per_second:,.10g} calls a second: try again in a moment"
+            )
+        self._left[token] = (left - 1, now)
+
+    @property
+    def _most(self) -> float:
+        return max(self._per_second, 1.0)
+
+
+def read_secret(shown: Sequence[str], where: str) -> str:
+    if not shown:
+        raise Unauthenticated(f"no token: send the {where} `authorization: Bearer <secret>`")
+    scheme, _, secret = shown[0].partition(" ")
+    if len(shown) > 1 or scheme.lower() != "bearer":
+        raise Unauthenticated(f"the {where} `authorization` is not one `Bearer <secret>`")
+    return secret.strip()
+
+
+def check_usable(token: Token) -> None:
+    """Only the holder of its secret gets here, so nothing is given away."""
+    if token.revoked_at is not None:
+        raise Unauthenticated(f"token {token.name!r} was revoked")
+    if token.is_expired:
+        raise Unauthenticated(f"token {token.name!r} has expired")
