@@ -16,6 +16,7 @@ from pulse.cli.bench import bench
 from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
+from pulse.cli.echo import echo
 from pulse.cli.jobs import jobs
 from pulse.cli.mcp import mcp
 from pulse.cli.migrate import migrate
@@ -55,7 +56,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, workers, tokens, db, mcp, bench):
+for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, workers, tokens, db, mcp, echo, bench):
     cli.add_command(command)
 
 
