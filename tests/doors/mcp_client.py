@@ -28,8 +28,8 @@ class Agent:
         result = await self.client.call_tool(tool, arguments)
         assert not result.is_error, result.content
         assert json.loads(result.content[0].text) == result.structured_content  # type: ignore[union-attr]
-        assert result.structured_content is not None
-        return result.structured_content
+        answer: dict[str, Any] = result.structured_content
+        return answer
 
     async def refused(self, tool: str, **arguments: Any) -> dict[str, str]:
         """The error it answers with."""

@@ -247,7 +247,7 @@ async def test_what_is_our_mistake_is_told_to_the_log_only(
 
 def test_nothing_but_the_protocol_reaches_stdout(env: dict[str, str], tmp_path: Path) -> None:
     """Also with all logs on, and with what is no message at all."""
-    said = [INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
+    said: list[dict[str, Any]] = [INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
     said += [
         {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": {}}}
         for number, name in ((2, "alarm_list"), (3, "alarm_set"), (4, "nothing"))
