@@ -24,7 +24,6 @@ PACKAGES = ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic", "anyio")
 )
 @click.option(
     "--allow-host",
-    "hosts",
     type=Names(),
     multiple=True,
     metavar="A,B",
@@ -38,7 +37,7 @@ def mcp(
     /,
     http: str | None,
     owner: str | None,
-    hosts: tuple[str, ...],
+    allow_host: tuple[str, ...],
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -75,7 +74,7 @@ def mcp(
         settings=session.settings(),
         http=http,
         owner=owner,
-        hosts=tuple(name.strip() for names in hosts for name in names.split(",") if name.strip()),
+        hosts=tuple(name.strip() for names in allow_host for name in names.split(",") if name.strip()),
         log_level=log_level or "warning",
         log_format=log_format,
     )
