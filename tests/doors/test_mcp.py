@@ -18,9 +18,10 @@ import pytest
 from mcp import Client
 
 from pulse.doors.mcp import McpDoor
+from pulse.doors.mcp_http import McpGate, OwnToken
 from pulse.engine.engine import Engine, open_engine
 from pulse.links.direct import DirectLink
-from pulse.model.errors import DatabaseUnreachable
+from pulse.model.errors import DatabaseUnreachable, LimitExceeded, Unauthenticated
 from pulse.model.jobs import Outcome, Report
 from pulse.settings import Settings
 from tests.doors.command_line import PROGRAM, call, environment, run_process
@@ -28,6 +29,13 @@ from tests.doors.mcp_client import Agent, over_http, over_stdio, started, url_of
 from tests.doors.worker_processes import PATIENCE
 
 TOOLS = ["alarm_set", "alarm_list", "alarm_cancel", "job_submit", "job_status"]
+MINIMAL: dict[str, dict[str, Any]] = {
+    "alarm_set": {"delay_seconds": 60},
+    "alarm_list": {},
+    "alarm_cancel": {"alarm": "nap"},
+    "job_submit": {"task": "greet"},
+    "job_status": {"id": "0190a0a0-0000-7000-8000-000000000000"},
+}
 TARGET = "http://127.0.0.1:9/wake"
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -362,7 +370,6 @@ async def test_with_tokens_every_request_shows_one(env: dict[str, str], tmp_path
             refused = post(url, **shown)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="pulse"')
         assert get(url).status_code == 401
-        assert post(url, authorization=f"Bearer {worker}").status_code == 403
         assert post(url, authorization=f"Bearer {ada}", host="evil.example").status_code == 421
 
         async with over_http(url, token=ada) as hers, over_http(url, token=bob) as his:
@@ -375,6 +382,9 @@ async def test_with_tokens_every_request_shows_one(env: dict[str, str], tmp_path
             job = await hers.call("job_submit", task="greet")
             assert (await hers.call("job_status", id=mail["id"]))["topic"] == "mail"
             assert (await his.refused("job_status", id=job["id"]))["code"] == "forbidden"
+        async with over_http(url, token=worker) as other:
+            for tool, arguments in MINIMAL.items():
+                assert (await other.refused(tool, **arguments))["code"] == "forbidden", tool
 
         refused_owner = run_process("mcp", "--http", "127.0.0.1:0", "--owner", "root", **env)
         assert (refused_owner.returncode, "leave --owner out" in refused_owner.stderr) == (1, True)
@@ -390,6 +400,33 @@ async def test_a_revoked_token_is_refused(env: dict[str, str], tmp_path: Path, e
         url = url_of(running)
 
         assert "revoked" in post(url, authorization=f"Bearer {secret}").text
+
+
+@pytest.mark.parametrize("owner", [(), ("--owner", "local")])
+def test_behind_a_server_with_a_token_the_owner_has_to_be_said(owner: tuple[str, ...]) -> None:
+    refused = run_process("mcp", *owner, PULSE_SERVER_URL="grpc://127.0.0.1:9", PULSE_TOKEN="pulse_x")
+
+    assert refused.returncode == 1
+    assert "give --owner NAME" in refused.stderr
+
+
+async def test_behind_a_server_callers_show_the_token_it_has() -> None:
+    gate = McpGate(OwnToken("pulse_secret", owner="planner"), calls_per_second=5)
+
+    found = await gate.recognize(["Bearer pulse_secret"])
+
+    assert (found.name, found.is_trusted) == ("planner", False)
+    for shown in ([], ["Bearer pulse_secre"], ["Bearer pulse_secret", "Bearer pulse_secret"], ["Bearer \u00fc"]):
+        with pytest.raises(Unauthenticated):
+            await gate.recognize(shown)
+
+
+async def test_a_token_has_its_limit() -> None:
+    gate = McpGate(OwnToken("pulse_secret", owner="planner"), calls_per_second=1)
+
+    with pytest.raises(LimitExceeded):
+        for _ in range(50):
+            await gate.recognize(["Bearer pulse_secret"])
 
 
 def test_a_port_that_is_taken_is_named(env: dict[str, str], tmp_path: Path) -> None:

@@ -186,7 +186,9 @@ def test_sleeping_agent(example: Example) -> None:
         "turn 2: 80 °C, so sleep",
         "turn 3: 110 °C, so done",
     ]
-    assert example.query("select count(*) from pulse.deliveries where outcome = 'delivered'") == 2
+    # A turn that sets its alarm anew while the wake for it is still being written down makes that one `late`.
+    outcomes = "select count(*) from pulse.deliveries where outcome in ('delivered', 'late')"
+    assert example.query(outcomes) == 2
     assert example.query("select count(*) from pulse.jobs where status = 'COMPLETED'") == 3
 
 

@@ -17,7 +17,7 @@ from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs
 from pulse.cli.worker_run import leave
 from pulse.doors.mcp import McpDoor
-from pulse.doors.mcp_http import PATH, HttpServer, OwnToken, check_mcp_exposure, gate_of, make_app
+from pulse.doors.mcp_http import PATH, HttpServer, McpGate, OwnToken, check_mcp_exposure, make_app
 from pulse.engine.engine import open_engine
 from pulse.links.direct import DirectLink
 from pulse.links.opening import open_link
@@ -60,7 +60,7 @@ def run_mcp(session: Session, plan: McpPlan) -> NoReturn:
     """Serve until the client is gone or we are told to stop, and end the process."""
     set_up_logs(plan.log_level, plan.log_format)
     try:
-        check_name("owner", plan.owner or DEFAULT_OWNER)
+        _check_owner(plan)
         with session.reach(plan.settings) as found:
             # Never closed, which would wait for the thread that reads our stdin.
             asyncio.Runner(loop_factory=new_loop).run(_run(plan, found))
@@ -71,6 +71,15 @@ def run_mcp(session: Session, plan: McpPlan) -> NoReturn:
         log.exception("the MCP server failed")
         code = REFUSED
     leave(code)
+
+
+def _check_owner(plan: McpPlan) -> None:
+    """Behind a server, a token stands for an owner whom only the server knows: an agent must not get to see others'."""
+    owner = check_name("owner", plan.owner or DEFAULT_OWNER)
+    if plan.settings.server_url and plan.settings.token and owner == DEFAULT_OWNER:
+        raise InvalidSettings(
+            "through a server with a token it has to be said whose alarms these are: give --owner NAME"
+        )
 
 
 async def _run(plan: McpPlan, settings: Settings) -> None:
@@ -108,7 +117,7 @@ async def _serve_http(plan: McpPlan, settings: Settings, way: Way, door: McpDoor
     check_mcp_exposure(wanted, has_tokens=way.tokens is not None)
     if plan.owner is not None and way.tokens is not None and not isinstance(way.tokens, OwnToken):
         raise InvalidSettings("the database has tokens, so each caller's alarms are its token's: leave --owner out")
-    gate = gate_of(way.tokens, calls_per_second=settings.calls_per_second)
+    gate = McpGate(way.tokens, calls_per_second=settings.calls_per_second)
     with _listening(wanted) as listener:
         address = Address(wanted.host, listener.getsockname()[1])
         server = HttpServer(make_app(door.server, gate, host=wanted.host, names=plan.hosts))

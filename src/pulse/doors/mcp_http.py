@@ -17,7 +17,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from pulse.doors.access import Gate, caller
 from pulse.model.errors import AccessDenied, InvalidSettings, PulseError, Unauthenticated, Unavailable
-from pulse.model.tokens import ADMIN, Right, Token
+from pulse.model.tokens import ADMIN, Token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from pulse.doors.access import Caller
     from pulse.engine.tokens import Tokens
     from pulse.model.server_url import Address
 
@@ -44,7 +45,7 @@ def check_mcp_exposure(address: Address, *, has_tokens: bool) -> None:
     )
 
 
-def make_app(server: Server[Any], gate: Gate, *, host: str, names: Sequence[str] = ()) -> ASGIApp:
+def make_app(server: Server[Any], gate: McpGate, *, host: str, names: Sequence[str] = ()) -> ASGIApp:
     """`names` are those by which it may be called, beside the address it listens on and this machine's own."""
     hosts = [*LOOPBACK, f"[{host}]" if ":" in host else host, *names]
     app = server.streamable_http_app(
@@ -66,7 +67,7 @@ def make_app(server: Server[Any], gate: Gate, *, host: str, names: Sequence[str]
 class Front:
     """Nobody gets past it without the token that is asked for."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: McpGate) -> None:
         self._app = app
         self._gate = gate
 
@@ -76,7 +77,7 @@ class Front:
             return
         shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         try:
-            found = await self._gate.admit(shown, Right.FOLLOW, where="header")
+            found = await self._gate.recognize(shown)
         except PulseError as error:
             await _refuse(error, send)
             return
@@ -99,8 +100,17 @@ class OwnToken:
         return self._token if hmac.compare_digest(secret.encode(), self._secret.encode()) else None
 
 
-def gate_of(tokens: Tokens | OwnToken | None, *, calls_per_second: float) -> Gate:
-    return Gate(cast("Any", tokens), calls_per_second=calls_per_second)
+class McpGate(Gate):
+    """Who it is, is known before a request is read; what it may do, when the tool is known that it calls."""
+
+    def __init__(self, tokens: Tokens | OwnToken | None, *, calls_per_second: float) -> None:
+        super().__init__(cast("Any", tokens), calls_per_second=calls_per_second)
+
+    async def recognize(self, shown: Sequence[str]) -> Caller:
+        found = await self._authenticate(shown, "header")
+        if not found.is_trusted:
+            self._rate.take(found.name)
+        return found
 
 
 class HttpServer(uvicorn.Server):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Job
 
 LONGEST_ID = 36
+SETTING, TENDING = Right.SUBMIT, Right.FOLLOW  # what it takes to set an alarm, and to see and cancel one
 
 INSTRUCTIONS = """\
 Pulse keeps alarms and jobs in a database, so they outlast you, this conversation and every process.
@@ -189,7 +190,7 @@ class Asking(NamedTuple):
 
 
 async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
-    asking.caller.check(Right.SUBMIT)
+    asking.caller.check(SETTING)
     new = NewAlarm(
         owner=asking.owner,
         name=given.name,
@@ -208,14 +209,14 @@ async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
 
 
 async def list_alarms(asking: Asking, given: AlarmList) -> AlarmListAnswer:
-    asking.caller.check(Right.FOLLOW)
+    asking.caller.check(TENDING)
     wanted = AlarmFilter(owner=asking.owner, status=given.status, label=given.label)
     page = await asking.link.alarms.find(wanted, after=given.after, limit=given.limit)
     return AlarmListAnswer(alarms=[AlarmAnswer(**_facts(alarm)) for alarm in page.alarms], next=page.next)
 
 
 async def cancel_alarm(asking: Asking, given: AlarmCancel) -> AlarmAnswer:
-    asking.caller.check(Right.FOLLOW)
+    asking.caller.check(TENDING)
     return AlarmAnswer(**_facts(await asking.link.alarms.cancel(given.alarm, owner=asking.owner)))
 
 
