@@ -1,7 +1,8 @@
 """Which settings exist, what are their defaults, and where do they come from?
 
 The only reader of the environment. Every field `some_name` is read from `PULSE_SOME_NAME`; the database
-is also looked for in `DATABASE_URL`, where most platforms put it.
+is also looked for in `DATABASE_URL`, where most platforms put it. What the environment does not say may stand in a
+file: the one that `PULSE_CONFIG` names, else `pulse.toml` in the working directory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulse.model.errors import InvalidSettings, InvalidTarget
+from pulse.model.errors import InvalidInput, InvalidSettings, InvalidTarget
 from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
 from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
@@ -25,6 +26,7 @@ SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
 LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
 MOST_MESSAGE = 1 << 30
+CONFIG_FILE = Path("pulse.toml")
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
 MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
@@ -149,26 +151,45 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:  # noqa: ANN401
-        """Read the environment; `overrides` that are not None (flags, or what the code says) win, read alike."""
-        found: dict[str, Any] = {}
+        """Read the environment, and a configuration file for what it does not say; `overrides` that are not None
+        (flags, or what the code says) win, read alike."""
+        kinds = {each.name: str(each.type) for each in fields(cls)}
+        file, written = _find_config(env, kinds)
+        found: dict[str, Any] = {name: _read(f"{file}: {name}", kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
             found["database_url"] = url
-        kinds = {each.name: str(each.type) for each in fields(cls)}
         for name, kind in kinds.items():
-            text = env.get(f"PULSE_{name.upper()}")
+            variable = f"PULSE_{name.upper()}"
+            text = env.get(variable)
             if text or (text is not None and name in MAY_BE_EMPTY):
-                found[name] = _read(name, kind, text)
+                found[name] = _read(variable, kind, text)
         for name, value in overrides.items():
             if value is not None:
-                found[name] = _read(name, kinds[name], value) if isinstance(value, str) else value
-        return cls(**found)
+                found[name] = _read(f"PULSE_{name.upper()}", kinds[name], value) if isinstance(value, str) else value
+        try:
+            return cls(**found)
+        except InvalidInput as error:
+            # A value is refused by the name of its setting; whoever wrote it into a file is to know which.
+            if str(error).partition(" ")[0].rstrip(":") not in written:
+                raise
+            raise InvalidSettings(f"{error} (see {file})") from None
 
 
-def _read(name: str, kind: str, text: str) -> object:
+def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    named = env.get("PULSE_CONFIG")
+    path = Path(named) if named else CONFIG_FILE
+    if not named and not path.is_file():
+        return path, {}
+    from pulse.config_file import read_config  # most have none, and need not wait for a reader
+
+    return path, read_config(path, kinds)
+
+
+def _read(source: str, kind: str, text: str) -> object:
     try:
         return READERS.get(kind, str)(text)
     except (InvalidDuration, ValueError) as error:
-        raise InvalidSettings(f"PULSE_{name.upper()}: {error}") from None
+        raise InvalidSettings(f"{source}: {error}") from None
 
 
 def _flag(text: str) -> bool:

@@ -26,8 +26,8 @@ from pulse.store.pool import Database
 from tests.doors.http_client import Http, read_refusal, served_http
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
-ALARMS = ("alarms", "alarms:ada", "alarms:bob")
-SCOPES = ("submit", "submit:mail", "submit:other", "work", "work:mail", "operate", "admin") + ALARMS
+OF_TOPICS = ("submit", "submit:mail", "submit:other", "work", "work:mail")
+SCOPES = (*OF_TOPICS, "alarms", "alarms:ada", "alarms:bob", "operate", "admin")
 JOB = {"task": "mail"}
 DAILY = {"name": "daily", "task": "mail", "cron": "0 9 * * *"}
 BODIES: dict[str, Any] = {

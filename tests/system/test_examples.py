@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pulse import Pulse
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.conftest import recreate_database
@@ -36,6 +37,7 @@ class Example:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self.url = url
+        self.more_env: dict[str, str] = {}
         commands = re.findall(r"^\$ ([^#\n]+)", (folder / "README.md").read_text(), re.MULTILINE)
         self._commands = [shlex.split(command.strip().rstrip("& ")) for command in commands]
 
@@ -48,7 +50,7 @@ class Example:
     @property
     def env(self) -> dict[str, str]:
         outside = {name: value for name, value in os.environ.items() if not name.startswith(("PULSE_", "PYTEST_"))}
-        return outside | {"DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"}
+        return outside | {"DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"} | self.more_env
 
     def run(self, *beginning: str) -> str:
         done = subprocess.run(
@@ -167,6 +169,27 @@ def test_script(example: Example) -> None:
         *(f"wrote receipts/{number}.txt" for number in (1, 2, 3)),
     ]
     assert (example.folder / "receipts" / "2.txt").read_text() == "Thank you, grace@example.com! You paid 5.00.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(Pulse(), "alarms"), reason="app.alarms comes with another branch")
+@pytest.mark.parametrize("example", ["sleeping_agent"], indirect=True)
+def test_sleeping_agent(example: Example) -> None:
+    secret = "select secret from pulse.wake_secrets where expires_at is null"
+    example.more_env = {"AGENT_PORT": str(free_port()), "WAKE_SECRET": example.query(secret)}
+    diary = example.folder / "diary.txt"
+    with example.running("pulse", "dev"), example.running("python", "agent.py"):
+        until(lambda: diary.exists() and "done" in diary.read_text(), example)
+
+    assert diary.read_text().splitlines() == [
+        "turn 1: 50 °C, so sleep",
+        "turn 2: 80 °C, so sleep",
+        "turn 3: 110 °C, so done",
+    ]
+    # A turn that sets its alarm anew while the wake for it is still being written down makes that one `late`.
+    outcomes = "select count(*) from pulse.deliveries where outcome in ('delivered', 'late')"
+    assert example.query(outcomes) == 2
+    assert example.query("select count(*) from pulse.jobs where status = 'COMPLETED'") == 3
 
 
 @pytest.mark.parametrize("readme", sorted(EXAMPLES.rglob("README.md")), ids=lambda path: path.parent.name)

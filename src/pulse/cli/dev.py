@@ -32,7 +32,8 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     """Run a server and a worker on a Postgres of their own, and the worker again whenever a file changes.
 
     Without a database of yours, the embedded Postgres of this folder is used, and started if need be. The schema is
-    made or upgraded. The worker goes through the server, as it may in production. Ctrl-C ends all of it.
+    made or upgraded. The worker goes through the server, as it may in production. Alarms that name no URL are shown on
+    this terminal as they arrive. Ctrl-C ends all of it.
 
     Without MODULE:APP it is `app` under [tool.pulse] in pyproject.toml, or else in app.py, tasks.py or main.py.
 
@@ -43,6 +44,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     """
     from dataclasses import replace
 
+    from pulse.cli.dev_echo import dev_echo
     from pulse.cli.dev_server import dev_server
     from pulse.cli.reload import obey_signals
     from pulse.cli.session import run
@@ -61,7 +63,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
                 f"  schema    {found.schema}: applied {applied[0].version:04d} to {applied[-1].version:04d}",
                 to_stderr=True,
             )
-        with dev_server(found) as server_url:
+        with dev_echo(found), dev_server(found) as server_url:
             code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url))
     ctx.exit(code)
 

@@ -17,7 +17,9 @@ from pulse.cli.bench import bench
 from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
+from pulse.cli.echo import echo
 from pulse.cli.jobs import jobs
+from pulse.cli.mcp import mcp
 from pulse.cli.migrate import migrate
 from pulse.cli.options import Group
 from pulse.cli.schedules import schedules
@@ -47,6 +49,7 @@ def cli() -> None:
       pulse jobs replay --topic mail --yes       and once more
       pulse schedules list                       what runs when
       pulse alarms list                          which URL is woken when
+      pulse mcp                                  alarms for agents
 
     The flags under "Everywhere" go before or after a command. Every flag can also be set in the environment:
     --schema is PULSE_SCHEMA, and --limit of `pulse jobs list` is PULSE_JOBS_LIST_LIMIT. A flag wins.
@@ -55,7 +58,23 @@ def cli() -> None:
     """
 
 
-for command in (demo, dev, worker, server, migrate, jobs, topics, schedules, alarms, workers, tokens, db, bench):
+for command in (
+    demo,
+    dev,
+    worker,
+    server,
+    migrate,
+    jobs,
+    topics,
+    schedules,
+    alarms,
+    workers,
+    tokens,
+    db,
+    mcp,
+    echo,
+    bench,
+):
     cli.add_command(command)
 
 

@@ -1,0 +1,71 @@
+"""How does `pulse dev` show the first alarm arriving, before anybody has written an endpoint for it?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pulse.cli.echo import secrets_of, show_as_line
+from pulse.cli.output import say
+from pulse.doors.echo import HOST, Echo, serve_echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulse.settings import Settings
+
+THIS_MACHINE = "127.0.0.0/8,::1"
+END_PATIENCE = 3.0  # seconds
+
+
+@contextmanager
+def dev_echo(settings: Settings) -> Iterator[None]:
+    """Alarms without a URL are shown on this terminal, unless the user has a target for them; and alarms may call this
+    machine. Told to the server and the worker by the environment, which they inherit."""
+    told: dict[str, str] = {} if settings.alarm_networks else {"PULSE_ALARM_NETWORKS": THIS_MACHINE}
+    if settings.alarm_target is not None:
+        os.environ.update(told)
+        yield
+        return
+    with _Thread(settings) as url:
+        os.environ.update(told | {"PULSE_ALARM_TARGET": url})
+        say(f"  alarms    wakes are shown here ({url})", to_stderr=True)
+        yield
+
+
+class _Thread:
+    """An echo on a loop of its own: this process watches files meanwhile."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._echo = Echo(partial(show_as_line, to_stderr=True), secrets=secrets_of(settings))
+        self._is_up = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name="pulse echo", daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        self._is_up.wait()
+        if self._error is not None:
+            raise self._error
+        return f"http://{HOST}:{self._port}"
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(END_PATIENCE)
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+            self._is_up.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with serve_echo(self._echo, port=0) as self._port:
+            self._is_up.set()
+            await self._stop.wait()
