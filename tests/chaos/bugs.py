@@ -236,7 +236,7 @@ def cut_streams() -> None:
 def cursor_first() -> None:
     """The cursor is moved in one transaction, and the jobs are made in the next."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str, careful: bool = True) -> Any:
         cursors, jobs = _apart(plans, made)
         moved = await fire_schedules(conn, plans=cursors, made=[], noted=[], cause=cause)
         await conn.execute("commit; begin")
@@ -252,7 +252,7 @@ def cursor_first() -> None:
 def jobs_first() -> None:
     """The other way round, with ids that are not the occurrence's, and a log that nobody asks."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str, careful: bool = True) -> Any:
         cursors, jobs = _apart(plans, made)
         own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in jobs]
         await fire_schedules(conn, plans=[], made=own, noted=noted, cause=cause)

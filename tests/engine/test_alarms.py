@@ -257,6 +257,15 @@ async def test_fire_brings_a_once_alarm_forward_and_keeps_its_occurrence(engine:
     assert (fired.next_fire_at, fired.occurrence) == (NOON, NOON + HOUR)
 
 
+async def test_a_persons_pause_is_not_undone_by_firing(engine: Engine) -> None:
+    alarm = await engine.alarms.pause((await set_one(engine)).id)
+
+    with pytest.raises(AlarmConflict, match="is paused: resume it first"):
+        await engine.alarms.fire(alarm.id)
+
+    assert await engine.alarms.get(alarm.id) == alarm
+
+
 async def test_alarms_are_listed_by_owner_newest_first_in_pages(engine: Engine) -> None:
     mine = [await set_one(engine, label=str(n)) for n in range(5)]
     await set_one(engine, owner="bob")

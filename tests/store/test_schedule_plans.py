@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "unbuffered_schedules": ([100], {"schedules_buffered", "jobs_schedule"}),
     "peek_schedules": ([], {"schedules_due", "schedules_buffered"}),
     "peek_duties": ([[0]], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
-    "fire_schedules": ([*PLAN, *FIRE, "timetable", *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
+    "fire_schedules": ([*PLAN, *FIRE, "timetable", True, *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
     "find_schedules": ([["schedule 1"], ONE], {"schedules_pkey", "schedules_name_key"}),
     "list_schedules": (["", None, None, None, None, None, 50], {"schedules_name_key"}),
     "list_fires": ([AN_ID, NOW, "", 50], {"fires_pkey", "jobs_pkey"}),

@@ -10,6 +10,7 @@ import grpc
 
 from pulse.model.errors import (
     AccessDenied,
+    AlarmExists,
     Conflict,
     InvalidInput,
     JobBusy,
@@ -35,6 +36,7 @@ STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
     # A taken key too: ALREADY_EXISTS is about something to be made, and only a replay meets a taken key.
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     TokenNameTaken: grpc.StatusCode.ALREADY_EXISTS,
+    AlarmExists: grpc.StatusCode.ALREADY_EXISTS,
     ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
     JobBusy: grpc.StatusCode.ABORTED,  # the one conflict that goes away by itself: try again
     LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -66,7 +66,13 @@ class Alarms:
         check_whole("limit", limit, 1, PAGE_LIMIT)
         before = _read_id(after) if after else LAST_ID
         wanted = wanted or AlarmFilter()
-        found = await self._database.run(lambda conn: store.list_alarms(conn, wanted, before=before, limit=limit + 1))
+
+        async def work(conn: Connection) -> list[Alarm]:
+            if wanted.owner is None:
+                return await store.list_all_alarms(conn, wanted, before=before, limit=limit + 1)
+            return await store.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
+
+        found = await self._database.run(work)
         return AlarmPage(found[:limit], str(found[limit - 1].id) if len(found) > limit else None)
 
     async def deliveries(
@@ -172,6 +178,8 @@ class Alarms:
             alarm = await _locked(conn, key, owner)
             if alarm.status is AlarmStatus.CANCELLED:
                 raise AlarmConflict(alarm.id, "was cancelled: set it anew")
+            if alarm.paused_at is not None:
+                raise AlarmConflict(alarm.id, "is paused: resume it first")
             if alarm.is_ringing:
                 raise AlarmConflict(alarm.id, "is being delivered at this moment")
             is_brought_forward = alarm.status is AlarmStatus.ACTIVE and alarm.cron is None

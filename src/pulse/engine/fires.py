@@ -96,10 +96,12 @@ class Fires:
         """The occurrences that waited for a job which has finished."""
         return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=BATCH), decide)
 
-    async def _fire(self, read: Read, choose: Decide) -> int:
+    async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
-            return await self._fire_together(read, choose)
+            return await self._fire_together(read, choose, careful=careful)
         except Refused as error:
+            if not careful:  # one of them may have fired already, by a backfill say
+                return await self._fire(_among(error.ids), choose, careful=True)
             return await self._fire_apart(error)
 
     async def _fire_apart(self, refused: Refused) -> int:
@@ -109,18 +111,20 @@ class Fires:
         middle = len(refused.ids) // 2
         fired = 0
         for half in (refused.ids[:middle], refused.ids[middle:]):
-            fired += await self._fire(_among(half), decide)
+            fired += await self._fire(_among(half), decide, careful=True)
         return fired
 
     async def _park(self, refused: Refused) -> int:
         log.warning("schedule %s cannot fire and is parked: %s", refused.ids[0], refused)
         try:
-            return await self._fire_together(_among(refused.ids), lambda due, _: broken(due, str(refused)))
+            return await self._fire_together(
+                _among(refused.ids), lambda due, _: broken(due, str(refused)), careful=True
+            )
         except Refused as error:  # the others must not wait for it
             log.error("schedule %s cannot be parked: %s", refused.ids[0], error)  # noqa: TRY400
             return 0
 
-    async def _fire_together(self, read: Read, choose: Decide) -> int:
+    async def _fire_together(self, read: Read, choose: Decide, *, careful: bool) -> int:
         async def work(conn: Connection) -> tuple[int, list[Woken]]:
             due = await read(conn)
             if not due:
@@ -128,7 +132,9 @@ class Fires:
             self._has_more |= len(due) >= BATCH
             plans, made, noted = await _write_down(await _with_busy(conn, due), choose)
             try:
-                fired = await store.fire_schedules(conn, plans=plans, made=made, noted=noted, cause="timetable")
+                fired = await store.fire_schedules(
+                    conn, plans=plans, made=made, noted=noted, cause="timetable", careful=careful
+                )
             except store.RefusedByDatabase as error:
                 raise Refused([plan.id for plan in plans], str(error)) from error
             assert fired.moved == len(plans), "a schedule that is locked was changed"

@@ -102,11 +102,25 @@ async def lock_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A0
     return _first(await conn.rows("lock_alarm", id=id))
 
 
-async def list_alarms(conn: Connection, wanted: AlarmFilter, *, before: UUID, limit: int) -> list[Alarm]:
-    given = {"before": before, "status": wanted.status, "paused": wanted.paused, "label": wanted.label, "limit": limit}
-    if wanted.owner is None:
-        return [_alarm(row) for row in await conn.rows("list_all_alarms", **given)]
-    return [_alarm(row) for row in await conn.rows("list_alarms", owner=wanted.owner, **given)]
+async def list_alarms(conn: Connection, wanted: AlarmFilter, *, owner: str, before: UUID, limit: int) -> list[Alarm]:
+    rows = await conn.rows(
+        "list_alarms",
+        owner=owner,
+        before=before,
+        status=wanted.status,
+        paused=wanted.paused,
+        label=wanted.label,
+        limit=limit,
+    )
+    return [_alarm(row) for row in rows]
+
+
+async def list_all_alarms(conn: Connection, wanted: AlarmFilter, *, before: UUID, limit: int) -> list[Alarm]:
+    """Of every owner."""
+    rows = await conn.rows(
+        "list_all_alarms", before=before, status=wanted.status, paused=wanted.paused, label=wanted.label, limit=limit
+    )
+    return [_alarm(row) for row in rows]
 
 
 async def list_deliveries(conn: Connection, *, alarm_id: UUID, before: int, limit: int) -> list[tuple[int, Delivery]]:

@@ -74,7 +74,7 @@ returning *;
 -- Wake it at once.
 update pulse.alarms
 set status = 'active', occurrence = :occurrence, next_fire_at = pulse.now(), ready_at = null, finished_at = null,
-    paused_at = null, lease_id = lease_id + 1, updated_at = pulse.now(),
+    lease_id = lease_id + 1, updated_at = pulse.now(),
     attempt = case when occurrence = :occurrence then attempt else 0 end,
     failure_count = case when status = 'active' then failure_count else 0 end
 where id = :id

@@ -117,11 +117,19 @@ async def busy_schedules(conn: Connection, *, ids: Sequence[UUID]) -> set[UUID]:
 
 
 async def fire_schedules(
-    conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
+    conn: Connection,
+    *,
+    plans: Sequence[Plan],
+    made: Sequence[Made],
+    noted: Sequence[Noted],
+    cause: str,
+    careful: bool = True,
 ) -> Fired:
+    """Not careful: refused if one of them has fired already."""
     plan, fire, note = _columns(plans, Plan), _columns(made, Made), _columns(noted, Noted)
     parameters: dict[str, Any] = {
         "cause": cause,
+        "careful": careful,
         "ids": plan[0],
         "cursors": plan[1],
         "nexts": plan[2],

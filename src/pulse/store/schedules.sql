@@ -43,9 +43,10 @@ for no key update skip locked;
 select id from unnest(:ids::uuid[]) as wanted (id)
 where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
 
--- name: fire_schedules(ids, cursors, nexts, own_job_ids, own_run_ats, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
+-- name: fire_schedules(ids, cursors, nexts, own_job_ids, own_run_ats, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, careful, noted_by, noted, outcomes, reasons, missed, newest)
 -- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
--- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone.
+-- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone: whoever is
+-- careful looks before, which a timetable's own occurrences hardly ever need; for others, their keys refuse the batch.
 -- What is as usual is not sent: a schedule stays active and fires its cursor's occurrence, at once.
 -- Everything here goes through an index: plans are pinned, so joining two of the lists would compare each with each.
 with patience as materialized (
@@ -85,6 +86,7 @@ new as materialized (
     left join lateral (
         select true as is_known from pulse.fires
         where fires.schedule_id = fire.schedule_id and fires.occurrence = fire.occurrence and outcome = 'FIRED'
+            and :careful::boolean
         offset 0
     ) as before on true
     where is_known is null
@@ -118,7 +120,7 @@ made as (
     from new
     left join lateral (
         select true as is_known from pulse.jobs
-        where jobs.bucket = new.bucket and jobs.id = new.job_id and :cause <> 'timetable' offset 0
+        where jobs.bucket = new.bucket and jobs.id = new.job_id and :careful::boolean offset 0
     ) as before on true
     where is_known is null
     returning bucket, topic, priority, status
