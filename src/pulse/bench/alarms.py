@@ -1,5 +1,4 @@
-"""How fast are alarms delivered when many are due at once, some of them to hosts that are no good, and how late when few
-are?"""
+"""How fast are alarms delivered when many are due at once, some to hosts that are no good, and how late when few are?"""
 
 from __future__ import annotations
 
@@ -37,10 +36,10 @@ class Body(msgspec.Struct):
 
 
 async def wake(plan: Plan) -> Result:
-    """Alarms that are all due at one instant, delivered by one process, against a bare HTTP client for as many requests.
+    """Alarms that are all due at one instant, delivered by one process, against a bare HTTP client for as many.
 
-    Some go to hosts that hang, fail or reset. Others fall due meanwhile, one after the other, at hosts of their own, and
-    must not be kept waiting.
+    Some go to hosts that hang, fail or reset. Others fall due meanwhile, one after the other, at hosts of their own,
+    and must not be kept waiting.
     """
     hostile = round(plan.jobs * SHARE_OF_HOSTILE)
     good = plan.jobs - hostile
@@ -114,7 +113,7 @@ async def until_arrived(there: Endpoints, wakes: int, due_at: float) -> None:
 async def until_recorded(probe: AlarmProbe) -> None:
     """Until every alarm has been delivered, or says why it has not."""
     give_up_at = time.monotonic() + PATIENCE
-    while await probe.has_unheard() and time.monotonic() < give_up_at:
+    while await probe.has_unheard() and time.monotonic() < give_up_at:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
 
 

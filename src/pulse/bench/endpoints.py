@@ -1,4 +1,4 @@
-"""Who is woken in a benchmark? `python -m pulse.bench.endpoints`: one process, many ports, and as little HTTP as will do.
+"""Who is woken in a benchmark? `python -m pulse.bench.endpoints`: one process, many ports, as little HTTP as will do.
 
 Its first line says where it listens, by manner. Then it reads orders: `count` answers with how many requests have come
 to each manner, `forget` begins anew, `report PATH` writes down everything that came.
@@ -96,8 +96,12 @@ async def listen() -> None:
                 arrived.clear()
                 say({})
             case ["report", path]:
-                Path(path).write_bytes(msgspec.json.encode([read_arrival(*each) for each in arrived]))
+                write(path, [read_arrival(*each) for each in arrived])
                 say({})
+
+
+def write(path: str, found: list[Arrival]) -> None:
+    Path(path).write_bytes(msgspec.json.encode(found))
 
 
 def say(answer: object) -> None:

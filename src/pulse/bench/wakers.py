@@ -125,7 +125,8 @@ async def waker(settings: Settings) -> AsyncIterator[Waker]:
 
 async def post_bare(settings: Settings, task: Task) -> Cost:
     with NamedTemporaryFile(prefix="pulse-bench-") as file:
-        Path(file.name).write_bytes(msgspec.json.encode(task))
+        file.write(msgspec.json.encode(task))
+        file.flush()
         process = await _start(settings, "bare", file.name)
         try:
             return msgspec.json.decode(await _line(process), type=Cost)

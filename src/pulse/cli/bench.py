@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 SCHEMA = "pulse_bench"
-SCENARIOS = ("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue", "fire", "on-time")
-SCENARIOS += ("wake", "wake-on-time")
+SCENARIOS = (
+    *("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue"),
+    *("fire", "on-time", "wake", "wake-on-time"),
+)
 SERVED = ("drain", "live", "latency")
 DEFAULT_JOBS = {"fire": 100_000, "wake": 100_000}
 DEFAULT_JOBS |= dict.fromkeys(("latency", "delayed", "retries", "on-time", "wake-on-time"), 200)

@@ -195,6 +195,12 @@ async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequen
     return {row["id"] for row in rows}
 
 
+async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[UUID]:
+    """Those whose claims still stand."""
+    ids, lease_ids = [each.id for each in ringing], [each.lease_id for each in ringing]
+    return {row["id"] for row in await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)}
+
+
 async def log_late(conn: Connection, wakes: Sequence[Wake]) -> None:
     await conn.rows(
         "log_late",
