@@ -26,7 +26,20 @@ from pulse.store.statements import load_statements
 from tests.clock import FrozenClock
 
 SERVER = "PULSE_TEST_SERVER"  # set by the first process of a run for the others
-TABLES = ("jobs", "attempts", "pauses", "tallies", "counts", "workers", "tokens", "schedules", "fires", "deploys", "alarms", "deliveries")
+TABLES = (
+    "jobs",
+    "attempts",
+    "pauses",
+    "tallies",
+    "counts",
+    "workers",
+    "tokens",
+    "schedules",
+    "fires",
+    "deploys",
+    "alarms",
+    "deliveries",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
