@@ -1,4 +1,4 @@
-"""How fast are alarms delivered when many are due at once, some to hosts that are no good, and how late when few are?"""
+"""How fast are alarms delivered when many are due at once, some to bad hosts, and how late when few are?"""
 
 from __future__ import annotations
 
