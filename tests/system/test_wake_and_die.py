@@ -1,4 +1,4 @@
-"""A process dies, or loses its connection, at every place of a delivery: is a wake lost, is one made after its record?"""
+"""A process dies, or loses its connection, at every place of a delivery: is a wake lost, or made after its record?"""
 
 from __future__ import annotations
 
