@@ -135,7 +135,8 @@ async def until_fired(stage: Stage, receiver: Receiver) -> AlarmStory:
 
 
 def hold(stage: Stage, servers: Servers, story: AlarmStory, absences: Absences) -> None:
-    late = story.outcomes["late"] if all(since == float("inf") for [(_, since)] in absences.all.values()) else 0
+    has_survivors = any(until < float("inf") for [(_, until)] in absences.all.values())
+    late = 0 if has_survivors else story.outcomes["late"]
     checks.hold(
         alarm_story.always(story, absences.all, LEASE),
         [f"{late} deliveries were recorded by processes that had lost them"] if late else [],

@@ -111,7 +111,7 @@ class Waker:
 
     async def stop(self) -> Cost:
         self._process.send_signal(signal.SIGTERM)
-        return msgspec.json.decode(await _line(self._process), type=Cost)
+        return await _last_words(self._process)
 
 
 @asynccontextmanager
@@ -129,7 +129,7 @@ async def post_bare(settings: Settings, task: Task) -> Cost:
         file.flush()
         process = await _start(settings, "bare", file.name)
         try:
-            return msgspec.json.decode(await _line(process), type=Cost)
+            return await _last_words(process)
         finally:
             await _end(process)
 
@@ -156,6 +156,12 @@ async def _start(settings: Settings, *words: str) -> asyncio.subprocess.Process:
 async def _line(process: asyncio.subprocess.Process) -> bytes:
     assert process.stdout is not None
     return await process.stdout.readline()
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> Cost:
+    cost = msgspec.json.decode(await _line(process), type=Cost)
+    await process.wait()
+    return cost
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

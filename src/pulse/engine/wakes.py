@@ -22,7 +22,7 @@ from pulse.delivery.breaker import Breakers
 from pulse.delivery.webhook import Deliverer, Wake
 from pulse.engine.loops import Loop
 from pulse.model.alarms import DEFAULT_DESTINATION
-from pulse.model.errors import DatabaseReadOnly, DatabaseUnreachable
+from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
 from pulse.model.waking import ERROR_LIMIT, Answered, Ringing, Verdict, decide, give_up
 from pulse.store import alarms as store
@@ -206,9 +206,9 @@ class Wakes:
         """Answers with those whose rows somebody else has locked. One that cannot be recorded holds up no other."""
         try:
             return await self._database.run(lambda conn: self._record(conn, landed, self._decide))
-        except (DatabaseUnreachable, DatabaseReadOnly):
-            raise
         except Exception as error:
+            if isinstance(error, PulseError) and not isinstance(error, InvalidInput):
+                raise  # trouble that is no one's
             if len(landed) > 1:
                 half = len(landed) // 2
                 return [*await self._record_all(landed[:half]), *await self._record_all(landed[half:])]
