@@ -1,8 +1,8 @@
 """What became of every alarm of a run? Who claimed it, how each claim ended, who was woken; and what must hold of that.
 
-A trigger writes down each claim with the process that made it, and how it ended. A wake may be made again only when the
-process that had claimed it died, or stood still, while it held the claim, and only after the claim's lease; whatever was
-recorded is never made again.
+A trigger writes down each claim with the process that made it, and how it ended. A wake may be made again only when
+the process that had claimed it died, or stood still, while it held the claim, and only after the claim's lease. What
+was recorded is never made again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ create trigger note_alarm after update on pulse.alarms for each row execute func
 """
 FILL = """
 insert into pulse.alarms (
-    id, owner, fingerprint, kind, payload, url, destination, max_failures, occurrence, next_fire_at, created_at, updated_at
+    id, owner, fingerprint, kind, payload, url, destination, max_failures, occurrence, next_fire_at, created_at,
+    updated_at
 )
 select gen_random_uuid(), 'chaos', '', 'once', '{}', place.destination || '/wake', place.destination, 5, due.at, due.at,
     now(), now()
@@ -53,6 +54,9 @@ from generate_series(1, $1::int) as n
 cross join lateral (select ($2::text[])[1 + n % cardinality($2::text[])] as destination) as place
 cross join lateral (select now() + interval '1 second' + n * $3::interval as at) as due
 returning id
+"""
+CLAIMS = """
+select claims.*, is_recorded from chaos.claims left join chaos.ends using (alarm_id, lease_id) order by lease_id
 """
 
 
@@ -84,9 +88,7 @@ class AlarmStory:
 
 async def read_alarm_story(conn: Any, arrivals: Sequence[Arrival]) -> AlarmStory:
     claims: dict[UUID, list[Claim]] = defaultdict(list)
-    for row in await conn.fetch(
-        "select claims.*, is_recorded from chaos.claims left join chaos.ends using (alarm_id, lease_id) order by lease_id"
-    ):
+    for row in await conn.fetch(CLAIMS):
         pid = int(row["worker"].split()[-1])
         claims[row["alarm_id"]].append(
             Claim(

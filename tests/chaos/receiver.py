@@ -1,4 +1,4 @@
-"""Who is woken in a run? `python -m tests.chaos.receiver FILE SECONDS`: it writes down who came, and answers after a while.
+"""Who is woken in a run? `python -m tests.chaos.receiver FILE SECONDS`: it writes down who came, and answers later.
 
 Its first line says where it listens. A wake is written down before it is answered, by one system call.
 """

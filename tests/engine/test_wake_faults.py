@@ -18,7 +18,9 @@ from pulse.engine.engine import Engine
 from pulse.engine.wakes import Landed
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.errors import DatabaseUnreachable
+from pulse.model.waking import decide
 from pulse.settings import Settings
+from pulse.store import alarms as alarm_store
 from pulse.store.pool import Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
@@ -108,8 +110,6 @@ async def test_one_that_cannot_be_recorded_holds_up_no_other(
 
 
 def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
-    decide = wakes_module.decide
-
     def broken(ringing: Any, *given: Any, **named: Any) -> Any:
         if ringing.id == bad:
             raise OverflowError("date value out of range")
@@ -213,7 +213,7 @@ async def test_a_claim_is_not_made_unless_all_else_is_there(
     async def fail(_: Any) -> Any:
         raise DatabaseUnreachable("away")
 
-    monkeypatch.setattr(wakes_module.store, "wake_secrets", fail)
+    monkeypatch.setattr(alarm_store, "wake_secrets", fail)
 
     with pytest.raises(DatabaseUnreachable):
         await engine.duties.wakes.step()

@@ -30,10 +30,10 @@ def plant(when: str, what: str, how: str) -> None:
         if when == "before":
             _end(None, how)
         if when in ("sent", "answered"):  # whether there is an answer is for the endpoint to say
-            asyncio.ensure_future(post(self, *given))  # noqa: RUF006  nobody will wait for it
+            posting = asyncio.ensure_future(post(self, *given))
             await asyncio.sleep(ANSWERED)
             time.sleep(ANSWERED)  # noqa: ASYNC251
-            _end(None, how)
+            _end(posting, how)
         response = await post(self, *given)
         _end(None, how)
         return response
