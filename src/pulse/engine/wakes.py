@@ -229,9 +229,9 @@ class Wakes:
         locked: set[UUID] = set()
         if left := [wake for wake in wakes if wake.ringing.id not in moved]:
             locked = await store.held_wakes(conn, [wake.ringing for wake in left])
-        if late := [wake for wake in left if wake.ringing.id not in locked]:
-            log.warning("%d deliveries came after their leases had ended, and are not counted", len(late))
-            await store.log_late(conn, late)
+        late = [wake for wake in left if wake.ringing.id not in locked]
+        if late and (number := await store.log_late(conn, late)):
+            log.warning("%d deliveries came after their leases had ended, and are not counted", number)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
             self._wakeups.wake_later(min(ahead))
         return [each for each in landed if each.ringing.id in locked]

@@ -218,7 +218,8 @@ cross join lateral (
 ) as mine;
 
 -- name: log_late(ids, lease_ids, occurrences, attempts, starts, durations, codes, errors, answers)
--- Deliveries whose claim was lost: they happened, and count for nothing.
+-- Deliveries whose claim was lost: they happened, and count for nothing. Answers with which those were: what stands in
+-- the log already was recorded, and only the answer to that was lost.
 insert into pulse.deliveries (
     alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer
 )
@@ -227,7 +228,8 @@ from unnest(
     :ids::uuid[], :lease_ids::bigint[], :occurrences::timestamptz[], :attempts::int[], :starts::interval[],
     :durations::interval[], :codes::int[], :errors::text[], :answers::text[]
 ) as late (id, lease_id, occurrence, attempt, started, duration, code, error, answer)
-on conflict do nothing;
+on conflict do nothing
+returning alarm_id;
 
 -- name: release_alarms(ids, lease_ids)
 -- Given back undelivered, or not known to be: the next process makes the attempt. One that somebody has locked comes
