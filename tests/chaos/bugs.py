@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from pulse.delivery.wake import Delivered, Wake
 from pulse.engine.duties import Duties
 from pulse.engine.seats import Seat
+from pulse.engine.wakes import Landed, Wakes
 from pulse.links.direct import DirectLink
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
 from pulse.model.jobs import Answer, Lease
+from pulse.model.waking import Ringing
 from pulse.sdk.heartbeats import Heartbeats
 from pulse.sdk.process_handle import Process
 from pulse.sdk.process_pool import ProcessPool
@@ -275,6 +280,48 @@ def _apart(plans: Any, made: Any) -> tuple[list[Any], list[Any]]:
 @bug
 def deaf_to_pauses() -> None:
     _edit("due_schedules", "and paused_at is null", "")
+
+
+# --- alarms
+
+
+@bug
+def record_before_delivery() -> None:
+    """Counted as delivered first, and delivered then."""
+
+    async def deliver(self: Wakes, ringing: Any, deliverer: Any) -> Delivered:
+        hoped = Delivered(status=200, error=None, answer="", duration=timedelta())
+        self._landed.append(Landed(ringing, time.monotonic(), hoped))
+        self.recording.wake_within(timedelta())
+        await asyncio.sleep(0.3)
+        wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
+        delivered: Delivered = await deliverer.deliver(wake, secrets=self._secrets)
+        return delivered
+
+    _replace(Wakes, "_deliver", deliver)
+
+
+@bug
+def wake_id_made_anew() -> None:
+    _replace(Ringing, "wake_id", property(lambda _: str(uuid4())))
+
+
+@bug
+def no_fence_of_wakes() -> None:
+    """Whoever records last is right."""
+    _edit("record_wakes", "and alarms.lease_id = verdict.lease_id and num_nulls(lease_until) = 0", "")
+
+
+@bug
+def leases_without_end() -> None:
+    _edit("expire_alarms", "where lease_until <= ", "where false and lease_until <= ")
+
+
+@bug
+def hasty_expiry() -> None:
+    """It takes away whatever is being delivered, expired or not."""
+    _edit("peek_alarms", "select lease_until <= ", "select true or lease_until <= ")
+    _edit("expire_alarms", "where lease_until <= ", "where lease_until is not null or lease_until <= ")
 
 
 # --- the database

@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.chaos.asking import until
 
@@ -130,11 +130,26 @@ class Proxy:
             writer.transport.abort()
 
 
+def sign_connections() -> None:
+    """The database sees which process it speaks to, so that a trigger can write it down."""
+    from pulse.store import pool
+
+    options = pool.connect_options
+
+    def signed(settings: Any) -> dict[str, Any]:
+        found = options(settings)
+        found["server_settings"] |= {"application_name": f"pulse {os.getpid()}"}
+        return found
+
+    pool.connect_options = signed
+
+
 if __name__ == "__main__":
     from pulse.cli.server import main
     from tests.chaos import bugs
 
     bugs.plant_from_environment()
+    sign_connections()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # end with whoever started us, should that be killed
     os.environ.pop("PULSE_SERVER_URL", None)

@@ -462,6 +462,7 @@ async def test_a_destination_that_is_down_is_left_alone_and_its_alarms_lose_no_t
     alarms = [await set_one(engine, endpoint) for _ in range(40)]
     await clock.advance(MINUTE)
 
+    await deliver(engine)  # as many as its slots, of which the first may have ended while others were begun
     await deliver(engine)
 
     found = [await engine.alarms.get(alarm.id) for alarm in alarms]

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -40,6 +41,8 @@ def plant(when: str, what: str, how: str) -> None:
             if place == "before":
                 _end(self, how)
             if place in ("sent", "answered"):
+                if args:  # prepared beforehand, so that what is sent is the statement itself
+                    await self._get_statement(sql, None)
                 asyncio.ensure_future(run(self, sql, *args, **given))  # noqa: RUF006  nobody will wait for it
                 await asyncio.sleep(0)
                 time.sleep(ANSWERED if place == "answered" else 0)  # noqa: ASYNC251  nothing here may read the answer
@@ -72,13 +75,14 @@ async def fire(url: str) -> None:
         await Engine(database, buckets=int(os.environ.get("PULSE_BUCKETS", "1"))).duties.fires.fire_due()
 
 
-def main() -> None:
+def serve(work: Callable[[str], Coroutine[Any, Any, None]], plant: Callable[[str, str, str], None] = plant) -> None:
+    """A process for each line, which does the work and ends as the line says."""
     for line in sys.stdin:
         url, when, what, how = line.split()
         if (pid := os.fork()) == 0:
             try:
                 plant(when, what, how)
-                asyncio.run(fire(url))
+                asyncio.run(work(url))
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
@@ -89,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(fire)

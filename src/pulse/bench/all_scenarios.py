@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from pulse.bench import scenarios, schedules
+from pulse.bench import alarms, scenarios, schedules
 
 if TYPE_CHECKING:
     from pulse.bench.results import Result
@@ -21,4 +21,6 @@ SCENARIOS: dict[str, Callable[[Plan], Coroutine[Any, Any, Result]]] = {
     "enqueue": scenarios.enqueue,
     "fire": schedules.fire,
     "on-time": schedules.on_time,
+    "wake": alarms.wake,
+    "wake-on-time": alarms.wake_on_time,
 }

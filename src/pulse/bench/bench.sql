@@ -151,3 +151,36 @@ select bucket, id, topic, topic, payload, 0, 3, id, instant, statement_timestamp
     statement_timestamp(), 'PENDING', 1
 from unnest(:ids::uuid[], :topics::text[], :buckets::smallint[], :payloads::jsonb[], :instants::timestamptz[])
     as new (id, topic, bucket, payload, instant);
+
+-- name: empty_alarms()
+truncate pulse.alarms, pulse.deliveries;
+
+-- name: fill_alarms(owner, alarms, due_at, spacing, destinations, payload)
+-- So many that are due at one instant, or one after the other; destinations take turns.
+insert into pulse.alarms (
+    id, owner, fingerprint, kind, payload, url, destination, max_failures, occurrence, next_fire_at, created_at, updated_at
+)
+select
+    pulse.make_id(clock_timestamp(), 0::smallint, gen_random_uuid()), :owner, '', 'once', :payload::jsonb,
+    place.destination || '/wake', place.destination, 5, due.at, due.at, clock_timestamp(), clock_timestamp()
+from generate_series(0, :alarms::int - 1) as n
+cross join lateral (
+    select (:destinations::text[])[1 + n % cardinality(:destinations::text[])] as destination
+) as place
+cross join lateral (select to_timestamp(:due_at::float8) + n * :spacing::interval as at) as due;
+
+-- name: has_unheard()
+-- Whether there is an alarm that was not delivered and does not say why.
+select exists (select from pulse.alarms where status = 'active' and last_error is null);
+
+-- name: alarm_standing()
+-- How they stand. None may be lost: what is not delivered has a time at which it is tried again, and a reason.
+select
+    count(*) filter (where status = 'fired')::int as delivered,
+    count(*) filter (where is_waiting and last_error not like 'deferred%')::int as retried,
+    count(*) filter (where is_waiting and last_error like 'deferred%')::int as deferred,
+    count(*) filter (where status <> 'fired' and not is_waiting)::int as lost
+from (
+    select status, last_error, status = 'active' and next_fire_at is not null and last_error is not null as is_waiting
+    from pulse.alarms
+) as standing;

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 SCHEMA = "pulse_bench"
-SCENARIOS = ("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue", "fire", "on-time")
+SCENARIOS = (
+    *("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue"),
+    *("fire", "on-time", "wake", "wake-on-time"),
+)
 SERVED = ("drain", "live", "latency")
-DEFAULT_JOBS = {"on-time": 200, "fire": 100_000, "latency": 200, "delayed": 200, "retries": 200}
+DEFAULT_JOBS = {"fire": 100_000, "wake": 100_000}
+DEFAULT_JOBS |= dict.fromkeys(("latency", "delayed", "retries", "on-time", "wake-on-time"), 200)
+BESIDE = {"backlog": "beside a hundred rows", "wake": "of a bare HTTP client"}
 # Durable, but without a checkpoint in the middle of a round.
 SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 
@@ -54,15 +59,17 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
     """Measure Pulse, and bare SQL beside it, in a schema of its own.
 
     \b
-    drain    a backlog worked off, against the same moves in bare SQL
-    live     enqueueing and working at the same time
-    latency  from the call of enqueue to the handler's first line, idle
-    delayed  how late delayed jobs begin after their instant
-    retries  how late retries begin after theirs
-    backlog  a drain beside a million other rows, against one beside a hundred
-    enqueue  many at once, against a bare insert of the same rows
-    fire     schedules that are all due at once, against a bare insert of the rows they make
-    on-time  how late the jobs of schedules begin, idle
+    drain         a backlog worked off, against the same moves in bare SQL
+    live          enqueueing and working at the same time
+    latency       from the call of enqueue to the handler's first line, idle
+    delayed       how late delayed jobs begin after their instant
+    retries       how late retries begin after theirs
+    backlog       a drain beside a million other rows, against one beside a hundred
+    enqueue       many at once, against a bare insert of the same rows
+    fire          schedules that are all due at once, against a bare insert of the rows they make
+    on-time       how late the jobs of schedules begin, idle
+    wake          alarms that are all due at once, against a bare HTTP client
+    wake-on-time  how late alarms arrive, idle
 
     The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
     afterwards. Nothing else there is touched.
@@ -145,9 +152,9 @@ def show(result: Result, rounds: int) -> None:
 
 def figures(result: Result) -> Iterator[str]:
     if result.rate is not None:
-        yield f"{result.rate:,.0f} jobs/s"
+        yield f"{result.rate:,.0f} {'wakes' if result.scenario == 'wake' else 'jobs'}/s"
     if result.ratio is not None:
-        beside = "beside a hundred rows" if result.scenario == "backlog" else "of bare SQL"
+        beside = BESIDE.get(result.scenario, "of bare SQL")
         if result.settings.get("server"):
             beside = "of direct mode"
         yield f"{result.ratio:.2f} {beside} ({result.ceiling_rate:,.0f})"

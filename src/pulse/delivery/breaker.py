@@ -44,6 +44,10 @@ class Breakers:
             return max(self._slots - known.in_flight, 0)
         return int(self._clock() >= known.tries_at and not known.in_flight)
 
+    def in_flight(self, destination: str) -> int:
+        known = self._known.get(destination)
+        return known.in_flight if known else 0
+
     def started(self, destination: str) -> None:
         self._touch(destination).in_flight += 1
 

@@ -12,15 +12,19 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import msgspec
 
 from pulse.delivery.breaker import Breakers
 from pulse.delivery.wake import Wake
 from pulse.engine.loops import Loop
 from pulse.model.alarms import DEFAULT_DESTINATION
+from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
-from pulse.model.waking import ERROR_LIMIT, Answered, Ringing, decide
+from pulse.model.waking import ERROR_LIMIT, Answered, Ringing, Verdict, decide, give_up
 from pulse.store import alarms as store
 from pulse.store.jobs import read_clock
 
@@ -39,6 +43,8 @@ SECRETS_FOR = 10.0  # seconds: a new secret signs no later than this
 AT_ONCE = timedelta()
 LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
 JITTER = (0.8, 1.2)
+RESERVED = 4  # one slot in so many is for destinations with nothing in flight: a dozen that hang must not take all
+SETTLING = 15.0  # seconds after an outage in which the living may record what they have delivered
 
 
 class Landed(NamedTuple):
@@ -47,6 +53,9 @@ class Landed(NamedTuple):
     ringing: Ringing
     started_at: float  # on this process's monotonic clock
     delivered: Delivered
+
+
+Decide = Callable[[Landed, datetime], Verdict]
 
 
 class Wakes:
@@ -61,11 +70,12 @@ class Wakes:
         self._settings = settings
         self._deliverer: Deliverer | None = None  # opened when there is something to deliver
         self._breakers = Breakers(settings.alarm_slots_per_destination)
-        self._flying: dict[asyncio.Task[None], Ringing] = {}
+        self._flying: dict[asyncio.Task[Delivered], Ringing] = {}
         self._landed: list[Landed] = []
         self._after = ""  # the destination whose turn was last
         self._secrets: list[str] = []
         self._secrets_read_at = float("-inf")
+        self._settles_at = float("-inf")
 
     @property
     def free_slots(self) -> int:
@@ -75,7 +85,7 @@ class Wakes:
     async def step(self) -> timedelta:
         """Begin what can be begun; answers with how long to sleep."""
         peek = await self._database.run(store.peek_alarms, reserved=True)
-        if peek.has_expired:
+        if peek.has_expired and self._has_settled():
             await self._database.run(lambda conn: store.expire_alarms(conn, limit=READY_BATCH))
         is_due = peek.until_due is not None and peek.until_due <= AT_ONCE
         readied = await self._database.run(_make_ready) if is_due else 0
@@ -86,28 +96,36 @@ class Wakes:
             return self._settings.alarm_tick  # held by others, or their destinations have all they may
         return min(LONGEST_SLEEP, peek.until_due) if peek.until_due is not None else LONGEST_SLEEP
 
+    def _has_settled(self) -> bool:
+        """After an outage every lease looks expired, though most of their holders are alive and about to record."""
+        now = time.monotonic()
+        if self.loop.failures or self.recording.failures:
+            self._settles_at = now + SETTLING
+        return now >= self._settles_at
+
     # --- beginning
 
     async def ring(self) -> int:
         """Lease as many as there are slots, by turns, and begin to deliver them; answers with how many."""
-        wanted = min(self._settings.alarm_batch, self.free_slots)
+        free = self.free_slots
+        wanted = min(self._settings.alarm_batch, free)
         if wanted <= 0:
             return 0
+        kept = max(0, self._settings.alarm_slots // RESERVED - (free - wanted))
         destinations = await self._database.run(self._next_destinations)
         await self._defer(destinations)
-        quotas = share(destinations, wanted, self._may_start)
+        quotas = share(destinations, wanted, self._may_start, is_busy=self._breakers.in_flight, kept=kept)
         if not quotas:
             return 0
         self._after = list(quotas)[-1]
+        await self._refresh_secrets()
+        deliverer = await self._open_deliverer()
         lease = self._settings.alarm_lease
         claims = await self._database.run(
             lambda conn: store.claim_alarms(conn, destinations=list(quotas), quotas=list(quotas.values()), lease=lease)
         )
-        if claims:
-            await self._refresh_secrets()
-            deliverer = await self._open_deliverer()
-            for ringing in claims:
-                self._begin(ringing, deliverer)
+        for ringing in claims:  # nothing may fail from here on: they are leased
+            self._begin(ringing, deliverer)
         return len(claims)
 
     async def _next_destinations(self, conn: Connection) -> list[str]:
@@ -150,13 +168,14 @@ class Wakes:
         self._flying[task] = ringing
         task.add_done_callback(self._ended)
 
-    async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> None:
+    async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> Delivered:
         started_at = time.monotonic()
         wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
         delivered = await deliverer.deliver(wake, secrets=self._secrets)
         self._landed.append(Landed(ringing, started_at, delivered))
+        return delivered
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Delivered]) -> None:
         ringing = self._flying[task]
         if task.cancelled():
             return  # `stop` gives it back
@@ -165,7 +184,7 @@ class Wakes:
             log.error("delivering alarm %s failed", ringing.id, exc_info=error)
             self._breakers.ended(ringing.destination, ok=True)
             return
-        delivered = self._landed[-1].delivered
+        delivered = task.result()  # others may have landed since
         self._breakers.ended(ringing.destination, ok=is_alive(delivered), error=delivered.error or "")
         self.recording.wake_within(AT_ONCE)
 
@@ -176,21 +195,47 @@ class Wakes:
         landed = self._landed[:RECORD_BATCH]
         if not landed:
             return LONGEST_SLEEP
-        await self._database.run(lambda conn: self._record(conn, landed))
-        del self._landed[: len(landed)]
+        locked = await self._record_all(landed)
+        self._landed[: len(landed)] = []
+        self._landed += locked  # behind the others
         self.loop.wake_within(AT_ONCE)
-        return AT_ONCE if self._landed else LONGEST_SLEEP
+        if not self._landed:
+            return LONGEST_SLEEP
+        return AT_ONCE if len(self._landed) > len(locked) else self._settings.alarm_tick
 
-    async def _record(self, conn: Connection, landed: Sequence[Landed]) -> None:
+    async def _record_all(self, landed: Sequence[Landed]) -> list[Landed]:
+        """Answers with those whose rows somebody else has locked. One that cannot be recorded holds up no other."""
+        try:
+            return await self._database.run(lambda conn: self._record(conn, landed, self._decide))
+        except Exception as error:
+            if isinstance(error, PulseError) and not isinstance(error, InvalidInput):
+                raise  # trouble that is no one's
+            if len(landed) > 1:
+                half = len(landed) // 2
+                return [*await self._record_all(landed[:half]), *await self._record_all(landed[half:])]
+            log.exception("what came of alarm %s cannot be recorded", landed[0].ringing.id)
+            why = f"what came of its delivery cannot be recorded: {type(error).__name__}"
+        return await self._database.run(
+            lambda conn: self._record(conn, [_without_words(landed[0])], lambda each, _: give_up(each.ringing, why))
+        )
+
+    def _decide(self, landed: Landed, now: datetime) -> Verdict:
+        return decide(landed.ringing, _answered(landed.delivered), now, spread=self._spread())
+
+    async def _record(self, conn: Connection, landed: Sequence[Landed], decided: Decide) -> list[Landed]:
         now = await read_clock(conn)
-        verdicts = [decide(each.ringing, _answered(each.delivered), now, spread=self._spread()) for each in landed]
+        verdicts = [decided(each, now) for each in landed]
         wakes = [_wake(each) for each in landed]
         moved = await store.record_wakes(conn, wakes, verdicts)
-        if late := [wake for wake in wakes if wake.ringing.id not in moved]:
-            log.warning("%d deliveries came after their leases had ended, and are not counted", len(late))
-            await store.log_late(conn, late)
+        locked: set[UUID] = set()
+        if left := [wake for wake in wakes if wake.ringing.id not in moved]:
+            locked = await store.held_wakes(conn, [wake.ringing for wake in left])
+        late = [wake for wake in left if wake.ringing.id not in locked]
+        if late and (number := await store.log_late(conn, late)):
+            log.warning("%d deliveries came after their leases had ended, and are not counted", number)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
             self._wakeups.wake_later(min(ahead))
+        return [each for each in landed if each.ringing.id in locked]
 
     def _spread(self) -> float:
         return random.uniform(*JITTER) if self._settings.alarm_jitter else 1.0  # noqa: S311
@@ -215,10 +260,22 @@ class Wakes:
             self._deliverer = None
 
 
-def share(destinations: Sequence[str], wanted: int, may_start: Callable[[str], int]) -> dict[str, int]:
-    """How many each may have, in the order of their turns: as many rounds as it takes to give out all there is."""
+def share(
+    destinations: Sequence[str],
+    wanted: int,
+    may_start: Callable[[str], int],
+    *,
+    is_busy: Callable[[str], object] = lambda _: False,
+    kept: int = 0,
+) -> dict[str, int]:
+    """How many each may have, in the order of their turns: as many rounds as it takes to give out all there is.
+
+    `kept` of them are for destinations that are not busy, and for one delivery of each.
+    """
     room = {destination: most for destination in destinations if (most := may_start(destination)) > 0}
-    quotas: dict[str, int] = {}
+    quotas = dict.fromkeys([each for each in room if not is_busy(each)][:wanted], 1)
+    room = {destination: left for destination, most in room.items() if (left := most - quotas.get(destination, 0))}
+    wanted -= kept + len(quotas)
     while room and wanted > 0:
         each = max(1, wanted // len(room))
         for destination in list(room):
@@ -253,6 +310,11 @@ def _wake(landed: Landed) -> store.Wake:
         error=_answered(delivered).error,
         answer=clean_error(delivered.answer, 1_024),
     )
+
+
+def _without_words(landed: Landed) -> Landed:
+    """As it came, but for what the endpoint had to say."""
+    return landed._replace(delivered=msgspec.structs.replace(landed.delivered, answer="", error=None))
 
 
 async def _make_ready(conn: Connection) -> int:

@@ -93,6 +93,11 @@ def decide(ringing: Ringing, answered: Answered, now: datetime, *, spread: float
     return _retried(ringing, answered.error, now, now + wait)
 
 
+def give_up(ringing: Ringing, error: str) -> Verdict:
+    """For good, whatever it is."""
+    return _ended(ringing, AlarmStatus.FAILED, error)
+
+
 def _delivered(ringing: Ringing, now: datetime) -> Verdict:
     try:
         following, note = _next_of(ringing, now)

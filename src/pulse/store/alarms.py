@@ -247,8 +247,15 @@ async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequen
     return {row["id"] for row in rows}
 
 
-async def log_late(conn: Connection, wakes: Sequence[Wake]) -> None:
-    await conn.rows(
+async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[UUID]:
+    """Those whose claims still stand."""
+    ids, lease_ids = [each.id for each in ringing], [each.lease_id for each in ringing]
+    return {row["id"] for row in await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)}
+
+
+async def log_late(conn: Connection, wakes: Sequence[Wake]) -> int:
+    """How many were not in the log."""
+    rows = await conn.rows(
         "log_late",
         ids=[wake.ringing.id for wake in wakes],
         lease_ids=[wake.ringing.lease_id for wake in wakes],
@@ -260,6 +267,7 @@ async def log_late(conn: Connection, wakes: Sequence[Wake]) -> None:
         errors=[wake.error for wake in wakes],
         answers=[wake.answer for wake in wakes],
     )
+    return len(rows)
 
 
 async def release_alarms(conn: Connection, ringing: Sequence[Ringing]) -> None:

@@ -166,8 +166,27 @@ returning id, lease_id, owner, label, payload, url, headers, destination, revisi
     max_failures, cron, zone, pulse.now() - next_fire_at as lateness;
 
 -- name: record_wakes(ids, lease_ids, statuses, occurrences, nexts, failures, errors, outcomes, rung_for, attempts, starts, durations, codes, answers, notes)
--- What came of deliveries, for those whose claim still stands. Answers with which those were.
-with moved as (
+-- What came of deliveries, for those whose claim still stands. Answers with which those were. A row that somebody else
+-- has locked is passed over, so that one open transaction does not hold up the rest: held_wakes tells it from one whose
+-- claim is gone. Each row is looked up by its key and reached by its place: a plain join would be planned, on a table
+-- that was empty when it was last looked at, as a walk through all of it, and `is not null` as one through the leased.
+with held as materialized (
+    select verdict.*, mine.place
+    from unnest(
+        :ids::uuid[], :lease_ids::bigint[], :statuses::text[], :occurrences::timestamptz[], :nexts::timestamptz[],
+        :failures::int[], :errors::text[], :outcomes::text[], :rung_for::timestamptz[], :attempts::int[],
+        :starts::interval[], :durations::interval[], :codes::int[], :answers::text[], :notes::text[]
+    ) as verdict (
+        id, lease_id, status, occurrence, next, failures, error, outcome, rung_for, attempt, started, duration,
+        code, answer, note
+    )
+    cross join lateral (
+        select ctid as place from pulse.alarms
+        where alarms.id = verdict.id and alarms.lease_id = verdict.lease_id and num_nulls(lease_until) = 0
+        for no key update skip locked
+    ) as mine
+),
+moved as (
     update pulse.alarms
     set status = verdict.status,
         next_fire_at = verdict.next,
@@ -180,18 +199,8 @@ with moved as (
         last_fired_at = case when verdict.outcome = 'delivered' then pulse.now() else last_fired_at end,
         finished_at = case when verdict.status <> 'active' then pulse.now() end,
         updated_at = pulse.now()
-    from (
-        select * from unnest(
-            :ids::uuid[], :lease_ids::bigint[], :statuses::text[], :occurrences::timestamptz[], :nexts::timestamptz[],
-            :failures::int[], :errors::text[], :outcomes::text[], :rung_for::timestamptz[], :attempts::int[],
-            :starts::interval[], :durations::interval[], :codes::int[], :answers::text[], :notes::text[]
-        ) as verdict (
-            id, lease_id, status, occurrence, next, failures, error, outcome, rung_for, attempt, started, duration,
-            code, answer, note
-        )
-        limit cardinality(:ids::uuid[])
-    ) as verdict
-    where alarms.id = verdict.id and alarms.lease_id = verdict.lease_id and lease_until is not null
+    from held as verdict
+    where alarms.ctid = verdict.place
     returning verdict.*
 ),
 logged as (
@@ -204,8 +213,19 @@ logged as (
 )
 select id from moved;
 
+-- name: held_wakes(ids, lease_ids)
+-- Those whose claim still stands.
+select mine.id
+from unnest(:ids::uuid[], :lease_ids::bigint[]) as wanted (id, lease_id)
+cross join lateral (
+    select id from pulse.alarms
+    where alarms.id = wanted.id and alarms.lease_id = wanted.lease_id and num_nulls(lease_until) = 0
+    offset 0
+) as mine;
+
 -- name: log_late(ids, lease_ids, occurrences, attempts, starts, durations, codes, errors, answers)
--- Deliveries whose claim was lost: they happened, and count for nothing.
+-- Deliveries whose claim was lost: they happened, and count for nothing. Answers with which those were: what stands in
+-- the log already was recorded, and only the answer to that was lost.
 insert into pulse.deliveries (
     alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer
 )
@@ -214,14 +234,24 @@ from unnest(
     :ids::uuid[], :lease_ids::bigint[], :occurrences::timestamptz[], :attempts::int[], :starts::interval[],
     :durations::interval[], :codes::int[], :errors::text[], :answers::text[]
 ) as late (id, lease_id, occurrence, attempt, started, duration, code, error, answer)
-on conflict do nothing;
+on conflict do nothing
+returning alarm_id;
 
 -- name: release_alarms(ids, lease_ids)
--- Given back undelivered, or not known to be: the next process makes the attempt.
+-- Given back undelivered, or not known to be: the next process makes the attempt. One that somebody has locked comes
+-- back when its lease ends.
+with held as materialized (
+    select mine.place
+    from unnest(:ids::uuid[], :lease_ids::bigint[]) as wanted (id, lease_id)
+    cross join lateral (
+        select ctid as place from pulse.alarms
+        where alarms.id = wanted.id and alarms.lease_id = wanted.lease_id and num_nulls(lease_until) = 0
+        for no key update skip locked
+    ) as mine
+)
 update pulse.alarms
-set lease_until = null, lease_id = alarms.lease_id + 1, ready_at = case when paused_at is null then ready_at end
-from unnest(:ids::uuid[], :lease_ids::bigint[]) as held (id, lease_id)
-where alarms.id = held.id and alarms.lease_id = held.lease_id and lease_until is not null;
+set lease_until = null, lease_id = lease_id + 1, ready_at = case when paused_at is null then ready_at end
+from held where alarms.ctid = held.place;
 
 -- name: defer_alarms(destinations, waits, errors, limit)
 -- Nobody is to knock at these doors for a while. It costs the alarms no failure.

@@ -68,6 +68,7 @@ class Probe:
     async def empty(self) -> None:
         await self._conn.rows("empty_jobs")
         await self._conn.rows("empty_schedules")
+        await self._conn.rows("empty_alarms")
 
     async def settle(self) -> None:
         """Vacuumed, analysed and on disk, so that every round starts alike."""
@@ -177,6 +178,50 @@ class ScheduleProbe(Probe):
         seconds = time.perf_counter() - started
         await self._conn.execute(self._conn.text("drop_twin"))
         return seconds
+
+
+class Standing(NamedTuple):
+    """How many alarms there are of each kind after a burst."""
+
+    delivered: int
+    retried: int
+    deferred: int  # their destination is known to be down
+    lost: int  # must be none
+
+
+class AlarmProbe(Probe):
+    """As Probe, for alarms."""
+
+    async def fill(
+        self,
+        owner: str,
+        alarms: int,
+        destinations: Sequence[str],
+        payload: str,
+        *,
+        due_at: float,
+        spacing: timedelta = timedelta(),
+    ) -> None:
+        """Write alarms of this owner, due together or one after the other."""
+        await self._conn.rows(
+            "fill_alarms",
+            owner=owner,
+            alarms=alarms,
+            due_at=due_at,
+            spacing=spacing,
+            destinations=destinations,
+            payload=payload,
+        )
+
+    async def settle(self) -> None:
+        await super().settle()
+        await self._raw.execute(f'vacuum (analyze) "{self._schema}".alarms, "{self._schema}".deliveries')
+
+    async def has_unheard(self) -> bool:
+        return bool((await self._conn.rows("has_unheard"))[0][0])
+
+    async def standing(self) -> Standing:
+        return Standing(*(await self._conn.rows("alarm_standing"))[0])
 
 
 class Ceiling:

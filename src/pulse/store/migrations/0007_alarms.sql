@@ -54,7 +54,8 @@ create index if not exists alarms_leased on pulse.alarms (lease_until) where lea
 
 create index if not exists alarms_finished on pulse.alarms (finished_at) where finished_at is not null;
 
-create index if not exists alarms_owner on pulse.alarms (owner, id);
+-- All have an owner. Saying so keeps those who look for an id alone from walking through this one.
+create index if not exists alarms_owner on pulse.alarms (owner, id) where owner is not null;
 
 create unique index if not exists alarms_name on pulse.alarms (owner, name) where name is not null;
 

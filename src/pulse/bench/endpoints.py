@@ -1,0 +1,158 @@
+"""Who is woken in a benchmark? `python -m pulse.bench.endpoints`: one process, many ports, as little HTTP as will do.
+
+Its first line says where it listens, by manner. Then it reads orders: `count` answers with how many requests have come
+to each manner, `forget` begins anew, `report PATH` writes down everything that came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from pulse.links.portal import new_runner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PORTS = {"good": 100, "other": 40, "hang": 5, "refuse": 5, "reset": 5}
+HOSTILE = ("hang", "refuse", "reset")
+ANSWERS = {
+    "good": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    "other": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    "refuse": b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\noops",
+}
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    manner: str
+    at: float  # seconds since 1970, on the clock that the database of this machine goes by
+    wake_id: str
+    body: msgspec.Raw
+
+
+class Receiver(asyncio.Protocol):
+    """One connection. Requests come one after the other, so what has come is one request at most."""
+
+    def __init__(self, manner: str, arrived: list[tuple[str, float, bytes]]) -> None:
+        self._manner, self._arrived = manner, arrived
+        self._answer = ANSWERS.get(manner)
+        self._taken = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._taken += data
+        if not is_whole(self._taken):
+            return
+        self._arrived.append((self._manner, time.time(), self._taken))
+        self._taken = b""
+        if self._answer is not None:
+            self._transport.write(self._answer)
+        elif self._manner == "reset":
+            self._transport.abort()
+
+
+def is_whole(request: bytes) -> bool:
+    head, blank, body = request.partition(b"\r\n\r\n")
+    return bool(blank) and len(body) >= int(header(head, b"content-length") or 0)
+
+
+def header(head: bytes, name: bytes) -> bytes:
+    start = head.lower().find(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    return head[start + len(name) + 3 :].split(b"\r\n", 1)[0].strip()
+
+
+def read_arrival(manner: str, at: float, request: bytes) -> Arrival:
+    head, _, body = request.partition(b"\r\n\r\n")
+    return Arrival(manner, at, header(head, b"webhook-id").decode(), msgspec.Raw(body or b"null"))
+
+
+async def listen() -> None:
+    loop = asyncio.get_running_loop()
+    arrived: list[tuple[str, float, bytes]] = []
+    urls: dict[str, list[str]] = {}
+    for manner, ports in PORTS.items():
+        for _ in range(ports):
+            server = await loop.create_server(lambda manner=manner: Receiver(manner, arrived), "127.0.0.1", 0)  # type: ignore[misc]
+            port = server.sockets[0].getsockname()[1]
+            urls.setdefault(manner, []).append(f"http://127.0.0.1:{port}")
+    say(urls)
+    while order := (await asyncio.to_thread(sys.stdin.readline)).split():
+        match order:
+            case ["count"]:
+                say(Counter(manner for manner, *_ in arrived))
+            case ["forget"]:
+                arrived.clear()
+                say({})
+            case ["report", path]:
+                write(path, [read_arrival(*each) for each in arrived])
+                say({})
+
+
+def write(path: str, found: list[Arrival]) -> None:
+    Path(path).write_bytes(msgspec.json.encode(found))
+
+
+def say(answer: object) -> None:
+    print(msgspec.json.encode(answer).decode(), flush=True)  # noqa: T201  the protocol
+
+
+class Endpoints:
+    """The process, seen from the one that measures."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.urls: dict[str, list[str]] = {}
+
+    async def count(self) -> dict[str, int]:
+        return await self._ask("count")
+
+    async def forget(self) -> None:
+        await self._ask("forget")
+
+    async def report(self) -> list[Arrival]:
+        with NamedTemporaryFile(prefix="pulse-bench-") as file:
+            await self._ask(f"report {file.name}")
+            return msgspec.json.decode(file.read(), type=list[Arrival])
+
+    async def _ask(self, order: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order}\n".encode())
+        return await self.answer()
+
+    async def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the endpoints of the benchmark have ended; their error is above")
+        return msgspec.json.decode(line, type=dict[str, Any])
+
+
+@asynccontextmanager
+async def endpoints() -> AsyncIterator[Endpoints]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pulse.bench.endpoints"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        found = Endpoints(process)
+        found.urls = await found.answer()
+        yield found
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+if __name__ == "__main__":
+    new_runner()(listen())
