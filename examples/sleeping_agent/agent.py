@@ -60,7 +60,7 @@ def take_turn(memory: Memory) -> str:
 
 def sleep(memory: Memory, seconds: float) -> None:
     """Named after its goal, so that a turn which is run again replaces its alarm and sets no second."""
-    app.alarms.set(  # type: ignore[attr-defined, unused-ignore]
+    app.alarms.set(
         f"agent:{memory['goal']}",
         delay=seconds,
         url=f"http://127.0.0.1:{PORT}/wake",

@@ -361,8 +361,8 @@ def test_beyond_this_machine_it_listens_only_with_tokens(env: dict[str, str], tm
 
 
 async def test_with_tokens_every_request_shows_one(env: dict[str, str], tmp_path: Path, engine: Engine) -> None:
-    _, ada = await engine.tokens.create("ada", ["submit"])
-    _, bob = await engine.tokens.create("bob", ["submit:mail"])
+    _, ada = await engine.tokens.create("ada", ["submit", "alarms"])
+    _, bob = await engine.tokens.create("bob", ["submit:mail", "alarms:bob"])
     _, worker = await engine.tokens.create("worker", ["work"])
     with started(tmp_path, "mcp", "--http", "0.0.0.0:0", **env) as running:
         url = url_of(running).replace("0.0.0.0", "127.0.0.1")
@@ -394,7 +394,7 @@ async def test_with_tokens_every_request_shows_one(env: dict[str, str], tmp_path
 
 
 async def test_a_revoked_token_is_refused(env: dict[str, str], tmp_path: Path, engine: Engine) -> None:
-    _, secret = await engine.tokens.create("ada", ["submit"])
+    _, secret = await engine.tokens.create("ada", ["submit", "alarms"])
     await engine.tokens.revoke("ada")
     with started(tmp_path, "mcp", "--http", "127.0.0.1:0", **env) as running:
         url = url_of(running)

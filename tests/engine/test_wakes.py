@@ -362,6 +362,9 @@ async def test_one_that_is_set_anew_while_it_is_delivered_fires_at_its_new_time(
 
     first, second = endpoint.calls
     assert first.wake_id != second.wake_id
+    before, after = await log_of(engine, alarm)
+    assert (before.outcome, before.note) == (DeliveryOutcome.DELIVERED, "it was set anew meanwhile")
+    assert (after.outcome, after.note) == (DeliveryOutcome.DELIVERED, None)
 
 
 async def test_a_paused_alarm_that_was_ready_is_not_delivered(

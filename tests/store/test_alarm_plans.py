@@ -52,7 +52,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "ready_destinations": (["", 200], {"alarms_ready"}),
     "claim_alarms": ([["http://1", "http://2"], [5, 5], SECOND], {"alarms_ready"}),
     "record_wakes": ([*WAKE, [None]], {"alarms_pkey"}),
-    "log_late": ([[LAST], [1], [NOW], [1], [SECOND], [SECOND], [200], [None], [""]], set()),
+    "log_late": ([[LAST], [1], [1], ["failed"], [NOW], [1], [SECOND], [SECOND], [200], [None], [""]], {"alarms_pkey"}),
     "held_wakes": ([[LAST], [1]], {"alarms_pkey"}),
     "release_alarms": ([[LAST], [1]], {"alarms_pkey"}),
     "defer_alarms": ([["http://1"], [SECOND], ["down"], 2_000], {"alarms_ready"}),

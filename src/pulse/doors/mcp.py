@@ -16,6 +16,7 @@ from mcp.server.stdio import stdio_server
 
 from pulse.doors.access import LOCAL, caller
 from pulse.doors.mcp_tools import INSTRUCTIONS, TOOLS, Asking, Tool, read_arguments, schema_of
+from pulse.doors.owners import own_owner
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.version import __version__
 
@@ -71,7 +72,7 @@ class McpDoor:
         if tool is None:
             raise InvalidInput(f"there is no tool {name[:60]!r}: there are {', '.join(self._tools)}")
         asker = caller.get(LOCAL)
-        owner = self._owner if asker.is_trusted else asker.name
+        owner = self._owner if asker.is_trusted else own_owner(asker)
         return await tool.do(Asking(self._link, asker, owner), read_arguments(tool.takes, arguments))
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Job
 
 LONGEST_ID = 36
-SETTING, TENDING = Right.SUBMIT, Right.FOLLOW  # what it takes to set an alarm, and to see and cancel one
 
 INSTRUCTIONS = """\
 Pulse keeps alarms and jobs in a database, so they outlast you, this conversation and every process.
@@ -190,7 +189,7 @@ class Asking(NamedTuple):
 
 
 async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
-    asking.caller.check(SETTING)
+    asking.caller.check(Right.SET_ALARM, asking.owner)
     new = NewAlarm(
         owner=asking.owner,
         name=given.name,
@@ -209,14 +208,14 @@ async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
 
 
 async def list_alarms(asking: Asking, given: AlarmList) -> AlarmListAnswer:
-    asking.caller.check(TENDING)
+    asking.caller.check(Right.TEND_ALARM, asking.owner)
     wanted = AlarmFilter(owner=asking.owner, status=given.status, label=given.label)
     page = await asking.link.alarms.find(wanted, after=given.after, limit=given.limit)
     return AlarmListAnswer(alarms=[AlarmAnswer(**_facts(alarm)) for alarm in page.alarms], next=page.next)
 
 
 async def cancel_alarm(asking: Asking, given: AlarmCancel) -> AlarmAnswer:
-    asking.caller.check(TENDING)
+    asking.caller.check(Right.TEND_ALARM, asking.owner)
     return AlarmAnswer(**_facts(await asking.link.alarms.cancel(given.alarm, owner=asking.owner)))
 
 

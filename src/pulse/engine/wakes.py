@@ -21,7 +21,7 @@ import msgspec
 from pulse.delivery.breaker import Breakers
 from pulse.delivery.wake import Wake
 from pulse.engine.loops import Loop
-from pulse.model.alarms import DEFAULT_DESTINATION
+from pulse.model.alarms import DEFAULT_DESTINATION, DeliveryOutcome
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
 from pulse.model.waking import ERROR_LIMIT, Answered, Ringing, Verdict, decide, give_up
@@ -230,9 +230,10 @@ class Wakes:
         locked: set[UUID] = set()
         if left := [wake for wake in wakes if wake.ringing.id not in moved]:
             locked = await store.held_wakes(conn, [wake.ringing for wake in left])
-        late = [wake for wake in left if wake.ringing.id not in locked]
-        if late and (number := await store.log_late(conn, late)):
-            log.warning("%d deliveries came after their leases had ended, and are not counted", number)
+        if gone := [wake for wake in left if wake.ringing.id not in locked]:
+            outcomes = [DeliveryOutcome.FAILED if wake.error else DeliveryOutcome.DELIVERED for wake in gone]
+            if late := await store.log_late(conn, gone, outcomes):
+                log.warning("%d deliveries came after their leases had ended, and are not counted", late)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
             self._wakeups.wake_later(min(ahead))
         return [each for each in landed if each.ringing.id in locked]

@@ -253,12 +253,14 @@ async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[UUID]:
     return {row["id"] for row in await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)}
 
 
-async def log_late(conn: Connection, wakes: Sequence[Wake]) -> int:
-    """How many were not in the log."""
+async def log_late(conn: Connection, wakes: Sequence[Wake], outcomes: Sequence[DeliveryOutcome]) -> int:
+    """How many were late, and not in the log."""
     rows = await conn.rows(
         "log_late",
         ids=[wake.ringing.id for wake in wakes],
         lease_ids=[wake.ringing.lease_id for wake in wakes],
+        revisions=[wake.ringing.revision for wake in wakes],
+        outcomes=outcomes,
         occurrences=[wake.ringing.occurrence for wake in wakes],
         attempts=[wake.ringing.attempt for wake in wakes],
         starts=[wake.started for wake in wakes],
@@ -267,7 +269,7 @@ async def log_late(conn: Connection, wakes: Sequence[Wake]) -> int:
         errors=[wake.error for wake in wakes],
         answers=[wake.answer for wake in wakes],
     )
-    return len(rows)
+    return sum(row["outcome"] == DeliveryOutcome.LATE for row in rows)
 
 
 async def release_alarms(conn: Connection, ringing: Sequence[Ringing]) -> None:

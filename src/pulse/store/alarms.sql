@@ -223,19 +223,24 @@ cross join lateral (
     offset 0
 ) as mine;
 
--- name: log_late(ids, lease_ids, occurrences, attempts, starts, durations, codes, errors, answers)
--- Deliveries whose claim was lost: they happened, and count for nothing. Answers with which those were: what stands in
--- the log already was recorded, and only the answer to that was lost.
+-- name: log_late(ids, lease_ids, revisions, outcomes, occurrences, attempts, starts, durations, codes, errors, answers)
+-- Deliveries whose claim is gone: they happened, and count for nothing. Unless the alarm was set anew meanwhile, perhaps by
+-- the very one it woke: then it was delivered as it was. Answers with those that were not in the log: what is there was
+-- recorded, and only the answer to that was lost.
 insert into pulse.deliveries (
-    alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer
+    alarm_id, lease_id, occurrence, attempt, outcome, started_at, duration, status, error, answer, note
 )
-select id, lease_id, occurrence, attempt, 'late', pulse.now() - started, duration, code, error, answer
+select id, lease_id, occurrence, attempt, case when is_replaced then late.outcome else 'late' end,
+    pulse.now() - started, duration, code, error, answer, case when is_replaced then 'it was set anew meanwhile' end
 from unnest(
-    :ids::uuid[], :lease_ids::bigint[], :occurrences::timestamptz[], :attempts::int[], :starts::interval[],
-    :durations::interval[], :codes::int[], :errors::text[], :answers::text[]
-) as late (id, lease_id, occurrence, attempt, started, duration, code, error, answer)
+    :ids::uuid[], :lease_ids::bigint[], :revisions::int[], :outcomes::text[], :occurrences::timestamptz[],
+    :attempts::int[], :starts::interval[], :durations::interval[], :codes::int[], :errors::text[], :answers::text[]
+) as late (id, lease_id, revision, outcome, occurrence, attempt, started, duration, code, error, answer)
+left join lateral (
+    select alarms.revision > late.revision as is_replaced from pulse.alarms where alarms.id = late.id offset 0
+) as now on true
 on conflict do nothing
-returning alarm_id;
+returning outcome;
 
 -- name: release_alarms(ids, lease_ids)
 -- Given back undelivered, or not known to be: the next process makes the attempt. One that somebody has locked comes
