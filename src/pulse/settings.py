@@ -82,7 +82,7 @@ class Settings:
     alarm_batch: int = 100  # of one claim
     alarm_max_failures: int = 5  # retries of an alarm that does not say
     alarm_deadline: timedelta = timedelta(seconds=15)  # of one delivery, from the first look-up to the last byte
-    alarm_slots: int = 200  # deliveries of one process at a time
+    alarm_slots: int = 500  # deliveries of one process at a time
     alarm_slots_per_destination: int = 16
     alarm_jitter: bool = True  # spread retries a little; off, the ladder is exact
     alarm_target: str | None = None  # where alarms go that name no URL

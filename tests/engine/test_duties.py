@@ -857,7 +857,16 @@ async def test_forgetting_a_count_of_zero_loses_nothing_that_is_not_rolled_yet(
 def test_every_duty_has_its_loop(engine: Engine) -> None:
     loops = engine.duties.loops()
 
-    assert [loop.name for loop in loops] == ["promote", "fire", "wake", "record wakes", "reap", "prune", "tally"]
+    assert [loop.name for loop in loops] == [
+        "promote",
+        "fire",
+        "wake",
+        "ready alarms",
+        "record wakes",
+        "reap",
+        "prune",
+        "tally",
+    ]
     assert all(isinstance(loop, Loop) for loop in loops)
 
 

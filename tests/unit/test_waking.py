@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -140,6 +140,10 @@ def test_every_attempt_for_an_occurrence_has_one_id() -> None:
     assert first.wake_id == again.wake_id
     assert len({first.wake_id, *(each.wake_id for each in others)}) == 4
     assert "." not in first.wake_id
+
+
+def test_the_id_of_a_wake_is_a_uuid5() -> None:
+    assert a_ringing().wake_id == str(uuid5(UUID(int=1), f"1 {NOON.isoformat()}"))
 
 
 def test_every_goes_on_from_its_occurrence_without_drift() -> None:

@@ -69,6 +69,7 @@ class Duties:
             promote,
             self._fire,
             self.wakes.loop,
+            self.wakes.readying,
             self.wakes.recording,
             Loop("reap", self.watch),
             Loop("prune", self.prune),

@@ -28,6 +28,8 @@ class Loop:
 
     def wake_within(self, delay: timedelta) -> None:
         """Something will be due after `delay`: look again now if the loop would sleep past it."""
+        if self._is_nudged.is_set():
+            return
         if asyncio.get_running_loop().time() + delay.total_seconds() < self._sleeps_until:
             self._is_nudged.set()
 

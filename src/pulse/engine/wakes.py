@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,6 +40,8 @@ log = logging.getLogger("pulse.alarms")
 READY_BATCH = 2_000
 RECORD_BATCH = 500
 TURNS = 200  # destinations looked at together
+LANES = 3  # claims at a time, in a rush: what takes long is not the database, but to be heard among deliveries
+RUSH = 0.1  # seconds for which a look at them serves
 SECRETS_FOR = 10.0  # seconds: a new secret signs no later than this
 AT_ONCE = timedelta()
 LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
@@ -64,6 +67,7 @@ class Wakes:
     def __init__(self, database: Database, wakeups: Wakeups) -> None:
         settings = database.settings
         self.loop = Loop("wake", self.step)
+        self.readying = Loop("ready alarms", self.ready)
         self.recording = Loop("record wakes", self.record)
         self._database = database
         self._wakeups = wakeups
@@ -72,29 +76,59 @@ class Wakes:
         self._breakers = Breakers(settings.alarm_slots_per_destination)
         self._flying: dict[asyncio.Task[Delivered], Ringing] = {}
         self._landed: list[Landed] = []
-        self._after = ""  # the destination whose turn was last
+        self._turns: list[str] = []  # destinations that have alarms ready, the next one first
+        self._after = ""  # where the next look for such goes on
+        self._looked_at = float("-inf")
         self._secrets: list[str] = []
         self._secrets_read_at = float("-inf")
         self._settles_at = float("-inf")
 
     @property
     def free_slots(self) -> int:
-        """What is not recorded yet holds its slot: with the database away, there is an end to it."""
-        return self._settings.alarm_slots - len(self._flying) - len(self._landed)
+        """None while as many are unrecorded as there are slots: with the database away, there is an end to it."""
+        slots = self._settings.alarm_slots
+        return slots - len(self._flying) if len(self._landed) < slots else 0
+
+    @property
+    def _free_for_all(self) -> int:
+        """Also for destinations that have something in flight."""
+        return self.free_slots - self._settings.alarm_slots // RESERVED
 
     async def step(self) -> timedelta:
         """Begin what can be begun; answers with how long to sleep."""
+        if self._turns and time.monotonic() - self._looked_at < RUSH:  # one look is enough for many claims
+            return AT_ONCE if await self.ring() else timedelta(seconds=RUSH)
+        return await self._look()
+
+    async def _look(self) -> timedelta:
         peek = await self._database.run(store.peek_alarms, reserved=True)
         if peek.has_expired and self._has_settled():
             await self._database.run(lambda conn: store.expire_alarms(conn, limit=READY_BATCH))
         is_due = peek.until_due is not None and peek.until_due <= AT_ONCE
-        readied = await self._database.run(_make_ready) if is_due else 0
-        begun = await self.ring() if readied or peek.has_ready or peek.has_expired else 0
-        if begun or readied == READY_BATCH:
+        readied = await self._ready_some() if is_due else 0
+        begun = 0
+        if readied or peek.has_ready or peek.has_expired:
+            await self._database.run(self._find_turns)
+            begun = await self.ring()
+        if begun:
             return AT_ONCE
         if is_due or peek.has_ready:
             return self._settings.alarm_tick  # held by others, or their destinations have all they may
         return min(LONGEST_SLEEP, peek.until_due) if peek.until_due is not None else LONGEST_SLEEP
+
+    async def _ready_some(self) -> int:
+        """At once where nothing else is to do; else beside it, so that claims need not wait for it."""
+        if not self._flying:
+            return await self._database.run(_make_ready)
+        self.readying.wake_within(AT_ONCE)
+        return 0
+
+    async def ready(self) -> timedelta:
+        """Make ready what is due."""
+        readied = await self._database.run(_make_ready)
+        if readied:
+            self.loop.wake_within(AT_ONCE)
+        return AT_ONCE if readied == READY_BATCH else LONGEST_SLEEP
 
     def _has_settled(self) -> bool:
         """After an outage every lease looks expired, though most of their holders are alive and about to record."""
@@ -108,43 +142,61 @@ class Wakes:
     async def ring(self) -> int:
         """Lease as many as there are slots, by turns, and begin to deliver them; answers with how many."""
         free = self.free_slots
-        wanted = min(self._settings.alarm_batch, free)
+        wanted = min(LANES * self._settings.alarm_batch, free)
         if wanted <= 0:
             return 0
         kept = max(0, self._settings.alarm_slots // RESERVED - (free - wanted))
-        destinations = await self._database.run(self._next_destinations)
-        await self._defer(destinations)
-        quotas = share(destinations, wanted, self._may_start, is_busy=self._breakers.in_flight, kept=kept)
+        await self._defer()
+        quotas = share(self._turns, wanted, self._may_start, is_busy=self._breakers.in_flight, kept=kept)
         if not quotas:
             return 0
-        self._after = list(quotas)[-1]
         await self._refresh_secrets()
         deliverer = await self._open_deliverer()
-        lease = self._settings.alarm_lease
-        claims = await self._database.run(
-            lambda conn: store.claim_alarms(conn, destinations=list(quotas), quotas=list(quotas.values()), lease=lease)
-        )
-        for ringing in claims:  # nothing may fail from here on: they are leased
+        lanes = [self._claim(part) for part in parts_of(quotas, self._settings.alarm_batch)]
+        found = await asyncio.gather(*lanes, return_exceptions=True)
+        claims = [ringing for part in found if not isinstance(part, BaseException) for ringing in part]
+        for ringing in claims:  # nothing may fail before: they are leased
             self._begin(ringing, deliverer)
+        for error in found:
+            if isinstance(error, BaseException):
+                raise error
+        self._end_turns(quotas, claims)
         return len(claims)
 
-    async def _next_destinations(self, conn: Connection) -> list[str]:
-        """From the one after the last, and round to it."""
+    async def _claim(self, quotas: dict[str, int]) -> list[Ringing]:
+        lease = self._settings.alarm_lease
+        return await self._database.run(
+            lambda conn: store.claim_alarms(conn, destinations=list(quotas), quotas=list(quotas.values()), lease=lease)
+        )
+
+    async def _find_turns(self, conn: Connection) -> None:
+        """Who has alarms ready: so many, from where the last look ended, and round to it."""
         found = await store.ready_destinations(conn, after=self._after, limit=TURNS)
         if len(found) < TURNS and self._after:
             found += await store.ready_destinations(conn, after="", limit=TURNS - len(found))
-        return list(dict.fromkeys(found))
+        self._after = found[-1] if len(found) == TURNS else ""
+        known = set(self._turns)
+        self._turns = [*(each for each in found if each not in known), *self._turns][: 2 * TURNS]
+        self._looked_at = time.monotonic()
+
+    def _end_turns(self, quotas: dict[str, int], claims: Sequence[Ringing]) -> None:
+        """Those who had their turn go to the end, and those who had less than they might, out: they have no more."""
+        claimed = Counter(ringing.destination for ringing in claims)
+        again = [each for each, quota in quotas.items() if claimed[each] == quota]
+        self._turns = [*(each for each in self._turns if each not in quotas), *again]
 
     def _may_start(self, destination: str) -> int:
         if destination == DEFAULT_DESTINATION and self._settings.alarm_target is None:
             return 0  # another process knows where that is
         return self._breakers.may_start(destination)
 
-    async def _defer(self, destinations: Sequence[str]) -> None:
+    async def _defer(self) -> None:
         """What would go to a destination that is known to be down waits, and says why."""
-        closed = [self._closed(each, wait) for each in destinations if (wait := self._breakers.open_until(each))]
+        closed = [self._closed(each, wait) for each in self._turns if (wait := self._breakers.open_until(each))]
         if closed:
             await self._database.run(lambda conn: store.defer_alarms(conn, closed, limit=READY_BATCH))
+            down = {each.destination for each in closed}
+            self._turns = [each for each in self._turns if each not in down]
 
     def _closed(self, destination: str, wait: float) -> store.Closed:
         why = f"deferred: {destination} is not called for now ({self._breakers.reason(destination)})"
@@ -187,6 +239,8 @@ class Wakes:
         delivered = task.result()  # others may have landed since
         self._breakers.ended(ringing.destination, ok=is_alive(delivered), error=delivered.error or "")
         self.recording.wake_within(AT_ONCE)
+        if self._turns and self._free_for_all * 2 >= self._settings.alarm_batch:
+            self.loop.wake_within(AT_ONCE)
 
     # --- recording
 
@@ -289,6 +343,22 @@ def share(
             if room[destination] == 0:
                 del room[destination]
     return quotas
+
+
+def parts_of(quotas: dict[str, int], most: int) -> list[dict[str, int]]:
+    """As many claims as it takes, so that none is for more than so many."""
+    parts: list[dict[str, int]] = [{}]
+    room = most
+    for destination, quota in quotas.items():
+        left = quota
+        while left:
+            if room == 0:
+                parts.append({})
+                room = most
+            taken = min(left, room)
+            parts[-1][destination] = taken
+            left, room = left - taken, room - taken
+    return parts
 
 
 def is_alive(delivered: Delivered) -> bool:

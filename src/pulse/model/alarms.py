@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import msgspec
 
@@ -234,7 +234,12 @@ def timetable(cron: str, zone: str, anchor: datetime) -> Timetable:
 
 def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:
     """The same for every attempt to deliver an occurrence, whoever makes it: receivers know a repetition by it."""
-    return str(uuid5(alarm_id, f"{revision} {occurrence.isoformat()}"))
+    name = f"{revision} {occurrence.isoformat()}"
+    digest = bytearray(hashlib.sha1(alarm_id.bytes + name.encode(), usedforsecurity=False).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x50  # uuid5, by hand: the library's takes three times as long, for every delivery
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:

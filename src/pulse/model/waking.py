@@ -17,8 +17,8 @@ LONGEST_RETRY = timedelta(minutes=15)
 ERROR_LIMIT = 2_000
 
 
-class Ringing(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm whose wake is to be delivered, leased to this process."""
+class Ringing(msgspec.Struct, frozen=True):
+    """An alarm whose wake is to be delivered, leased to this process; in the order of its statement's columns."""
 
     id: UUID
     lease_id: int

@@ -226,25 +226,31 @@ async def claim_alarms(
 
 async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequence[Verdict]) -> set[UUID]:
     """The alarms whose claims still stood."""
+    is_same = (wake.ringing.occurrence == made.occurrence for wake, made in zip(wakes, verdicts, strict=True))
     rows = await conn.rows(
         "record_wakes",
         ids=[wake.ringing.id for wake in wakes],
         lease_ids=[wake.ringing.lease_id for wake in wakes],
-        statuses=[verdict.status for verdict in verdicts],
-        occurrences=[verdict.occurrence for verdict in verdicts],
-        nexts=[verdict.next_fire_at for verdict in verdicts],
-        failures=[verdict.failure_count for verdict in verdicts],
-        errors=[verdict.error for verdict in verdicts],
-        outcomes=[verdict.outcome for verdict in verdicts],
+        statuses=_unless(AlarmStatus.FIRED, [verdict.status for verdict in verdicts]),
+        occurrences=[] if all(is_same) else [verdict.occurrence for verdict in verdicts],
+        nexts=_unless(None, [verdict.next_fire_at for verdict in verdicts]),
+        failures=_unless(0, [verdict.failure_count for verdict in verdicts]),
+        errors=_unless(None, [verdict.error for verdict in verdicts]),
+        outcomes=_unless(DeliveryOutcome.DELIVERED, [verdict.outcome for verdict in verdicts]),
         rung_for=[wake.ringing.occurrence for wake in wakes],
-        attempts=[wake.ringing.attempt for wake in wakes],
+        attempts=_unless(1, [wake.ringing.attempt for wake in wakes]),
         starts=[wake.started for wake in wakes],
         durations=[wake.duration for wake in wakes],
         codes=[wake.code for wake in wakes],
         answers=[wake.answer for wake in wakes],
-        notes=[verdict.note for verdict in verdicts],
+        notes=_unless(None, [verdict.note for verdict in verdicts]),
     )
     return {row["id"] for row in rows}
+
+
+def _unless(usual: object, values: list[Any]) -> list[Any]:
+    """Nothing where all are as usual: it is not sent."""
+    return [] if values.count(usual) == len(values) else values
 
 
 async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[UUID]:
@@ -334,7 +340,9 @@ def _alarm(row: Record) -> Alarm:
 
 
 def _ringing(row: Record) -> Ringing:
-    return Ringing(**{**row, "headers": _headers(row)})
+    values: list[Any] = list(row)
+    values[6] = _headers(row)
+    return Ringing(*values)
 
 
 def _headers(row: Record) -> dict[str, str]:

@@ -170,8 +170,12 @@ returning id, lease_id, owner, label, payload, url, headers, destination, revisi
 -- has locked is passed over, so that one open transaction does not hold up the rest: held_wakes tells it from one whose
 -- claim is gone. Each row is looked up by its key and reached by its place: a plain join would be planned, on a table
 -- that was empty when it was last looked at, as a walk through all of it, and `is not null` as one through the leased.
+-- What is as usual is not sent: a once alarm that was delivered by the first attempt.
 with held as materialized (
-    select verdict.*, mine.place
+    select verdict.id, verdict.lease_id, coalesce(status, 'fired') as status,
+        coalesce(occurrence, rung_for) as occurrence, next, coalesce(failures, 0) as failures, error,
+        coalesce(outcome, 'delivered') as outcome, rung_for, coalesce(attempt, 1) as attempt, started, duration, code,
+        answer, note, mine.place
     from unnest(
         :ids::uuid[], :lease_ids::bigint[], :statuses::text[], :occurrences::timestamptz[], :nexts::timestamptz[],
         :failures::int[], :errors::text[], :outcomes::text[], :rung_for::timestamptz[], :attempts::int[],
