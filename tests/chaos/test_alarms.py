@@ -104,7 +104,7 @@ async def stand_still(stage: Stage, *, alarms: int) -> None:
     absences = Absences()
     async with receiving(stage.folder, seconds=1.5) as receiver, servers_of(stage, ALARMS) as servers:
         await fill(stage, receiver, alarms, 0.5)
-        await asyncio.sleep(2)
+        await until_many_ring(stage, alarms // 5)
         await absences.stand_still(servers.all[0], LEASE + 8)
         story = await until_fired(stage, receiver)
         await asyncio.sleep(2)  # for what the one that stood still has to say
@@ -121,6 +121,12 @@ async def fill(stage: Stage, receiver: Receiver, alarms: int, over: float) -> li
     await stage.conn.execute(alarm_story.HISTORY)
     spacing = timedelta(seconds=over / alarms)
     return [row["id"] for row in await stage.conn.fetch(alarm_story.FILL, alarms, receiver.urls, spacing)]
+
+
+async def until_many_ring(stage: Stage, alarms: int) -> None:
+    async with asyncio.timeout(20):
+        while await stage.conn.fetchval("select count(*) from pulse.alarms where lease_until is not null") < alarms:
+            await asyncio.sleep(0.02)
 
 
 async def until_fired(stage: Stage, receiver: Receiver) -> AlarmStory:
