@@ -60,6 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(stop)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that in the end no process works alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_report_header() -> str:
     return f"server: {os.environ.get('PULSE_POSTGRES', 'wheel')}, buckets: {os.environ.get('PULSE_BUCKETS', '1')}"
 
