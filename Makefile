@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Test processes: four by default. The smallest machine we promise to work on has two cores, and tests also wait.
-JOBS ?= 4
+# Test processes: three by default. The smallest machine we promise to work on has two cores, and tests also wait.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-system test-buckets chaos check format proto bench clean

@@ -753,10 +753,10 @@ async def test_drain_is_the_last_message(server: Server, client: Client, engine:
 async def test_a_silent_stream_is_ended(client: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads, and says nothing: it may be a connection that nobody holds at the other end."""
     monkeypatch.setattr(work, "PING_EVERY", 0.1)
-    monkeypatch.setattr(work, "SILENCE", 0.5)
+    monkeypatch.setattr(work, "SILENCE", 2.0)
     async with streaming(client) as stream:
         for _ in range(4):  # while it says something, it stays
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.7)
             await stream.update(10)
 
         ended = await stream.end()
