@@ -166,7 +166,7 @@ async def test_looking_for_destinations_takes_a_step_for_each_however_many_alarm
     found, pages = await actual(one_crowd, "ready_destinations", "", 200)
 
     scans = [node for node in found if node.get("Index Name") == "alarms_ready"]
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) == 4
+    assert 4 <= sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 5  # older ones round each mean
     assert pages < 100
 
 
@@ -182,6 +182,6 @@ async def test_a_crowd_is_not_read_through(one_crowd: Settings, name: str, value
     found, pages = await actual(one_crowd, name, *values)
 
     scans = [node for node in found if node.get("Index Name") == "alarms_ready"]
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 51
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 52
     assert not [node for node in found if node["Node Type"] == "Seq Scan"]
     assert pages < 3_000
