@@ -162,11 +162,18 @@ def _decode(text: str) -> Any:
     return json.loads(text)
 
 
+def rows_read(scans: list[dict[str, Any]]) -> int:
+    """Before Postgres 18 the rows of a loop are a mean, rounded to a whole number: then one may be too many."""
+    total: float = sum(node["Actual Rows"] * node["Actual Loops"] for node in scans)
+    is_rounded = any(isinstance(node["Actual Rows"], int) and node["Actual Loops"] > 1 for node in scans)
+    return int(total) - is_rounded
+
+
 async def test_looking_for_destinations_takes_a_step_for_each_however_many_alarms_it_has(one_crowd: Settings) -> None:
     found, pages = await actual(one_crowd, "ready_destinations", "", 200)
 
     scans = [node for node in found if node.get("Index Name") == "alarms_ready"]
-    assert 4 <= sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 5  # older ones round each mean
+    assert rows_read(scans) == 4
     assert pages < 100
 
 
@@ -182,6 +189,6 @@ async def test_a_crowd_is_not_read_through(one_crowd: Settings, name: str, value
     found, pages = await actual(one_crowd, name, *values)
 
     scans = [node for node in found if node.get("Index Name") == "alarms_ready"]
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 52
+    assert rows_read(scans) <= 51
     assert not [node for node in found if node["Node Type"] == "Seq Scan"]
     assert pages < 3_000
