@@ -1,4 +1,4 @@
-"""Write deploy/grafana/pulse.json from tools/panels.py, or look whether it is: `python -m tools.dashboard [--check]`."""
+"""Write deploy/grafana/pulse.json from tools/panels.py, or see whether it is: `python -m tools.dashboard [--check]`."""
 
 from __future__ import annotations
 

@@ -220,5 +220,7 @@ def test_the_steps_of_compose_are_commands_of_pulse(settings: Settings) -> None:
     said = [run_program(BIN / "pulse", *(step.split() or services()["migrate"]["command"]), env=env) for step in steps]
 
     assert len(said) == 2
+    guide = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    assert all(f"run --rm migrate{f' {step}' if step else ''}\n" in guide for step in steps)
     assert "up to date" in said[0]
     assert "Token operator may" in said[1]

@@ -133,6 +133,16 @@ def test_everything_finds_what_it_names() -> None:
     assert {port["targetPort"] for port in service["ports"]} <= ports
 
 
+def test_the_monitor_finds_what_it_names() -> None:
+    spec = documents("monitor.yaml")["PodMonitor/pulse-server"]["spec"]
+    [endpoint] = spec["podMetricsEndpoints"]
+
+    labels = OURS[PODS[1]]["spec"]["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert endpoint["port"] in {port["name"] for port in container(PODS[1])["ports"]}
+    assert endpoint["authorization"]["credentials"]["key"] in OURS["Secret/pulse"]["stringData"]
+
+
 # --- the autoscaler
 
 
