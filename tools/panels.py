@@ -281,6 +281,16 @@ PROCESSES = [
         most=1,
     ),
     Panel(
+        "Errors of the database",
+        "Connections lost and statements refused.",
+        [
+            Query(
+                f"sum by (instance) (increase(pulse_database_errors_total{{{HERE}}}[$__rate_interval]))",
+                "{{instance}}",
+            )
+        ],
+    ),
+    Panel(
         "Age of duties",
         "Since each duty last took a turn, in the process where it is the longest ago.",
         [Query(f"max by (duty) (pulse_duty_age_seconds{{{HERE}}})", "{{duty}}")],
@@ -302,6 +312,8 @@ PROCESSES = [
         "Which release each server runs.",
         [Query(f"max by (instance, version) (pulse_build_info{{{HERE}}})")],
         kind="table",
+        width=24,
+        height=6,
     ),
 ]
 

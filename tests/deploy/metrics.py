@@ -37,12 +37,13 @@ METRICS = {
     "pulse_duty_age_seconds": Metric("gauge", ("duty",)),
     "pulse_duty_errors_total": Metric("counter", ("duty",)),
     "pulse_database_up": Metric("gauge"),
+    "pulse_database_errors_total": Metric("counter"),
 }
 VALUES = {
     "topic": ["mail", "images"],
     "status": ["pending", "running", "scheduled", "retrying", "dead_lettered", "completed", "canceled"],
     "outcome": ["completed", "retried", "dead_lettered", "canceled", "snoozed", "released"],
-    "state": ["active", "paused"],
+    "state": ["active", "paused", "completed", "broken", "disabled"],
     "duty": ["reap", "fire"],
     "version": ["0.1.0"],
     "le": ["0.1", "1", "+Inf"],
