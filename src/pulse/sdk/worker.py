@@ -63,6 +63,7 @@ class Worker:
         topics: Sequence[str] | None = None,
         settings: Settings | None = None,
         open_link: OpenLink = open_any,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.app = app
         self.settings = settings or app.settings
@@ -74,6 +75,7 @@ class Worker:
         self.done = 0  # runs that ended, however they did
         self.unreported = 0  # results that nobody took before it had to end
         self._open_link = open_link
+        self._on_ready = on_ready
         self._slots = Slots(self._sizes(), self.topics, app.tasks.values())
         self._held: dict[Any, Run] = {}
         self._running: dict[Any, Run] = {}
@@ -128,6 +130,7 @@ class Worker:
             link.on_dead_letter(self._mourn)
             link.start(self)
             self.is_ready = True
+            self._on_ready()
             try:
                 await self._claim_while_wanted()
                 await self._drain()
