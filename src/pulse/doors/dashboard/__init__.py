@@ -1,1 +1,1 @@
-"""How do people see what happens, and steer it? On pages that update themselves, with the few deeds an operator needs."""
+"""How do people see what happens, and steer it? On pages that update themselves, with the deeds an operator needs."""
