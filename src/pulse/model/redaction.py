@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
@@ -22,7 +22,7 @@ MOST_NAMES = 1_000
 LONGEST_NAME = 200
 SHORTEST = 4  # characters of a value: anything shorter would be found everywhere
 MOST_VALUES = 1_000  # of one payload: beyond that, a text is hidden as a whole
-LONGEST_TEXT = 1 << 18  # characters, half of them from each end: far more than is kept of any error
+LONGEST_TEXT = 1 << 16  # characters, half of them from each end: more than is kept of any error
 PIECE = 16  # characters of a long value by which it is known where a text quotes only a part of it
 LONGEST_NUMBER = 100
 
@@ -67,16 +67,13 @@ class Redaction:
         values = list(dict.fromkeys(value for start, end in spans for value in _scalars(payload[start:end])))
         if len(values) > MOST_VALUES:
             return MASK
-        if len(text) > LONGEST_TEXT:
-            half = LONGEST_TEXT // 2
-            text = f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
         found = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
         forms = sorted(found, key=len, reverse=True)
-        for form in forms:
-            text = text.replace(form, MASK)
-        for form in forms:  # after all of the whole ones: two forms of a value may begin alike
-            text = _without_pieces(text, form)
-        return text
+        if len(text) <= LONGEST_TEXT:
+            return _without(text, forms)
+        half = LONGEST_TEXT // 2  # each for itself: what was cut in two is found at its ends
+        cut = f"\n… {len(text) - 2 * half} characters cut …\n"
+        return _without(text[:half], forms) + cut + _without(text[-half:], forms)
 
     def check_whole(self, payload: str, *, is_edit: bool = False) -> None:
         """Refuse the mask in place of a marked value: it was read from us, and would be written over the real one."""
@@ -236,11 +233,21 @@ def _escaped(text: str) -> Iterator[str]:
     yield repr(f"\"'{text}")[4:-1]  # as a part of what has quotes of both kinds
 
 
+def _without(text: str, forms: Sequence[str]) -> str:
+    """Without any of them, the longest first."""
+    for form in forms:
+        text = text.replace(form, MASK)
+    for form in forms:  # after all of the whole ones: two forms of a value may begin alike
+        text = _without_pieces(text, form)
+    return text
+
+
 def _without_pieces(text: str, form: str) -> str:
     """Without the beginnings and ends of it that a text has which quotes it in part."""
     if len(form) > PIECE:
         text = _without_heads(text, form, MASK)
-        text = _without_heads(text[::-1], form[::-1], MASK[::-1])[::-1]
+        if form[-PIECE:] in text:
+            text = _without_heads(text[::-1], form[::-1], MASK[::-1])[::-1]
     for size in range(min(len(form) - 1, PIECE), SHORTEST - 1, -1):  # where the text itself was cut
         if text.endswith(form[:size]):
             text = text[:-size] + MASK
