@@ -388,3 +388,22 @@ async def test_an_echo_shows_a_wake_without_what_is_marked(marked: Settings) -> 
     assert len(shown) == 3
     assert not leaks(repr(shown))
     assert shown[0].payload["card"] == {"number": MASK, "name": "Ada"}
+
+
+async def test_in_a_transaction_of_ones_own_it_is_the_same(marked: Settings) -> None:
+    app = Pulse(settings=marked)
+    conn = await asyncpg.connect(marked.database_url)
+    masked = {"password": MASK}
+
+    async with conn.transaction():
+        given: dict[str, Any] = {"conn": conn, "delay": "1h", "url": "http://127.0.0.1:9/"}
+        alarm = await app.alarms.aset("tea", payload={"password": "CANARY"}, key="k", **given)
+        again = await app.alarms.aset("tea", payload={"password": "CANARY"}, key="k", **given)
+        with pytest.raises(InvalidPayload, match="give the value itself"):
+            await app.alarms.aset("tea", payload=masked, **given)
+        with pytest.raises(InvalidPayload, match="give the value itself"):
+            await app.asubmit([NewJob(task="mail", payload=json.dumps(masked))], conn=conn)
+    await conn.close()
+
+    assert [json.loads(each.payload) for each in (alarm, again)] == [masked, masked]
+    assert await kept(marked) == [{"password": "CANARY"}]
