@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidInput, InvalidSettings, InvalidTarget
+from pulse.model.redaction import Redaction, read_redaction
 from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
 from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
@@ -93,6 +94,8 @@ class Settings:
     alarm_ports: str = "80,443,8080,8443"  # those they may call elsewhere
     alarm_plain_http: bool = False  # without TLS, outside those networks
 
+    redact: str = ""  # fields of payloads that nobody is shown, between commas: password,card.number
+
     keep_completed: timedelta = timedelta(days=7)
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
@@ -113,9 +116,15 @@ class Settings:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
+        read_redaction(self.redact)
         self._check_lengths()
         self._check_server()
         self._check_alarms()
+
+    @property
+    def redaction(self) -> Redaction:
+        """What keeps marked fields out of what people read: `.json(payload)` and `.text(error, payload)`."""
+        return read_redaction(self.redact)
 
     def _check_alarms(self) -> None:
         Rules.read(self.alarm_networks, self.alarm_ports, self.alarm_plain_http)

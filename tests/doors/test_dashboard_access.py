@@ -54,7 +54,7 @@ def word_of(answer: httpx.Response) -> str:
 
 @pytest.fixture
 async def closed(settings: Settings, engine: Engine) -> AsyncIterator[Closed]:
-    scopes = {"operator": ["operate"], "admin": ["admin"], "producer": ["submit:mail"], "worker": ["work"]}
+    scopes = {"operator": ["operate"], "reader": ["read"], "admin": ["admin"], "producer": ["submit:mail"], "worker": ["work"]}
     secrets = {name: (await engine.tokens.create(name, given))[1] for name, given in scopes.items()}
     async with served_http(settings) as http:
         yield Closed(http, secrets)
@@ -90,7 +90,7 @@ async def test_no_action_is_done_for_strangers_nor_without_the_word_of_our_pages
         assert (await closed.http.client.post(path, data=given)).status_code == 403
 
 
-@pytest.mark.parametrize("name", ["operator", "admin"])
+@pytest.mark.parametrize("name", ["reader", "operator", "admin"])
 async def test_a_token_that_may_look_opens_a_session(closed: Closed, name: str) -> None:
     answer = await closed.sign_in(closed.secrets[name])
 
@@ -248,6 +248,20 @@ async def test_a_form_of_ours_does_what_it_says(closed: Closed, engine: Engine) 
     shown = await closed.http.client.get("/")
     assert "mail is paused" in shown.text
     assert "data-said" not in (await closed.http.client.get("/")).text, "it is told once"
+
+
+async def test_who_may_only_look_changes_nothing(closed: Closed, engine: Engine) -> None:
+    await submit_one(engine)
+    await closed.sign_in(closed.secrets["reader"])
+    page = (await closed.http.client.get("/")).text
+
+    assert "mail" in page
+    assert "hx-post" not in page
+    for action in ACTIONS:
+        path = re.sub(r"\{\w+\}", "mail", action.path)
+        answer = await closed.http.client.post(path, data={"csrf": await closed.word()})
+        assert answer.status_code == 403, path
+    assert await engine.jobs.pauses() == []
 
 
 async def test_the_word_of_one_session_is_not_anothers(closed: Closed, engine: Engine) -> None:

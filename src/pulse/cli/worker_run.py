@@ -41,7 +41,7 @@ log = logging.getLogger("pulse.worker")
 RELOAD_GRACE = timedelta(seconds=2)  # whoever saves a file wants to see it run
 LAST_TASKS = 2.0  # seconds for what the application left on the loop
 LAST_WORDS = 2.0  # seconds for logs and streams that somebody may hold
-SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key")
+SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key", "redact")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
