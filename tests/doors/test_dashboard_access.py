@@ -54,7 +54,13 @@ def word_of(answer: httpx.Response) -> str:
 
 @pytest.fixture
 async def closed(settings: Settings, engine: Engine) -> AsyncIterator[Closed]:
-    scopes = {"operator": ["operate"], "reader": ["read"], "admin": ["admin"], "producer": ["submit:mail"], "worker": ["work"]}
+    scopes = {
+        "operator": ["operate"],
+        "reader": ["read"],
+        "admin": ["admin"],
+        "producer": ["submit:mail"],
+        "worker": ["work"],
+    }
     secrets = {name: (await engine.tokens.create(name, given))[1] for name, given in scopes.items()}
     async with served_http(settings) as http:
         yield Closed(http, secrets)
