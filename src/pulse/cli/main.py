@@ -18,6 +18,7 @@ from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
 from pulse.cli.echo import echo
+from pulse.cli.explain import explain
 from pulse.cli.jobs import jobs
 from pulse.cli.mcp import mcp
 from pulse.cli.migrate import migrate
@@ -47,6 +48,7 @@ def cli() -> None:
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
+      pulse explain ID                           why a job is not running
       pulse schedules list                       what runs when
       pulse alarms list                          which URL is woken when
       pulse mcp                                  alarms for agents
@@ -65,6 +67,7 @@ for command in (
     server,
     migrate,
     jobs,
+    explain,
     topics,
     schedules,
     alarms,

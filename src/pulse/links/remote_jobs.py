@@ -12,7 +12,7 @@ from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.model.errors import Conflict
 from pulse.model.jobs import JobFilter, Page
-from pulse.wire import convert
+from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.engine.jobs import Outcomes
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Attempt, Job, Pause, TopicCount
     from pulse.model.workers import WorkerSeen
     from pulse.settings import Settings
@@ -35,6 +36,12 @@ class RemoteEngine:
         self.schedules = RemoteSchedules(servers)
         self.alarms = RemoteAlarms(servers)
         self.workers = RemoteWorkers(servers)
+        self._servers = servers
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        request = pb.ExplainJobRequest(id=str(job_id))
+        answer = await self._servers.call(lambda server: server.operate.ExplainJob, request)
+        return convert_watching.read_explanation(answer)
 
 
 @asynccontextmanager

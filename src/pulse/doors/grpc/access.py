@@ -45,6 +45,7 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Work/ReleaseJobs": Right.WORK,
     "/pulse.v1.Operate/ListJobs": Right.OPERATE,
     "/pulse.v1.Operate/ListAttempts": Right.OPERATE,
+    "/pulse.v1.Operate/ExplainJob": Right.OPERATE,
     "/pulse.v1.Operate/CancelJobs": Right.OPERATE,
     "/pulse.v1.Operate/ReplayJobs": Right.OPERATE,
     "/pulse.v1.Operate/PauseTopic": Right.OPERATE,

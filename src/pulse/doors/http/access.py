@@ -34,6 +34,7 @@ RULES: dict[str, Right | None] = {
     "POST /v1/jobs/{id}/cancel": Right.FOLLOW,
     "POST /v1/jobs/{id}/replay": Right.OPERATE,
     "GET /v1/jobs/{id}/attempts": Right.OPERATE,
+    "GET /v1/jobs/{id}/explain": Right.OPERATE,
     "GET /v1/topics": Right.OPERATE,
     "POST /v1/topics/{topic}/pause": Right.OPERATE,
     "POST /v1/topics/{topic}/resume": Right.OPERATE,

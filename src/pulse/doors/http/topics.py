@@ -46,7 +46,7 @@ class Worker(Answer):
     """A connected worker, seen within the last minute."""
 
     name: str
-    server: str
+    server: str = Field(description="Empty: it goes straight to the database.")
     version: str
     topics: list[str]
     slots: int

@@ -690,6 +690,32 @@ class ListWorkersResponse(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
+class ExplainJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("job_id", "status", "topic", "reason", "text", "worker", "ahead", "expected_at")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    status: JobStatus
+    topic: str
+    reason: str
+    text: str
+    worker: str
+    ahead: int
+    expected_at: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., topic: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., worker: _Optional[str] = ..., ahead: _Optional[int] = ..., expected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class Worker(_message.Message):
     __slots__ = ("name", "server", "version", "topics", "slots", "busy", "connected_at", "seen_at")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -212,6 +212,8 @@ class OperateStub:
     """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
     ListAttempts: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListAttemptsRequest, _pulse_pb2.ListAttemptsResponse]
     """The failed attempts of a job, oldest first."""
+    ExplainJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ExplainJobRequest, _pulse_pb2.Explanation]
+    """Why a job is not running, and when it should be. It names workers and what else stands in the way."""
     CancelJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.ActResponse]
     ReplayJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReplayJobsRequest, _pulse_pb2.ActResponse]
     """Dead letters back to work, with a fresh budget of attempts."""
@@ -231,6 +233,8 @@ class OperateAsyncStub(OperateStub):
     """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
     ListAttempts: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListAttemptsRequest, _pulse_pb2.ListAttemptsResponse]  # type: ignore[assignment]
     """The failed attempts of a job, oldest first."""
+    ExplainJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ExplainJobRequest, _pulse_pb2.Explanation]  # type: ignore[assignment]
+    """Why a job is not running, and when it should be. It names workers and what else stands in the way."""
     CancelJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.ActResponse]  # type: ignore[assignment]
     ReplayJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReplayJobsRequest, _pulse_pb2.ActResponse]  # type: ignore[assignment]
     """Dead letters back to work, with a fresh budget of attempts."""
@@ -259,6 +263,14 @@ class OperateServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ListAttemptsResponse, _abc.Awaitable[_pulse_pb2.ListAttemptsResponse]]:
         """The failed attempts of a job, oldest first."""
+
+    @_abc_1.abstractmethod
+    def ExplainJob(
+        self,
+        request: _pulse_pb2.ExplainJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Explanation, _abc.Awaitable[_pulse_pb2.Explanation]]:
+        """Why a job is not running, and when it should be. It names workers and what else stands in the way."""
 
     @_abc_1.abstractmethod
     def CancelJobs(
