@@ -17,6 +17,7 @@ from pulse.cli.bench import bench
 from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
+from pulse.cli.doctor import doctor
 from pulse.cli.echo import echo
 from pulse.cli.explain import explain
 from pulse.cli.jobs import jobs
@@ -49,6 +50,7 @@ def cli() -> None:
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
       pulse explain ID                           why a job is not running
+      pulse doctor                               whether all is well
       pulse schedules list                       what runs when
       pulse alarms list                          which URL is woken when
       pulse mcp                                  alarms for agents
@@ -72,6 +74,7 @@ for command in (
     schedules,
     alarms,
     workers,
+    doctor,
     tokens,
     db,
     mcp,
