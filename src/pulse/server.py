@@ -113,7 +113,8 @@ class Server:
             workers=self._dispatch.workers,
             name=self.name,
         )
-        return HttpPort(engine.settings, make_app(services))
+        app = make_app(services)
+        return HttpPort(engine.settings, app, end_streams=app.state.live.close)
 
     @property
     def address(self) -> Address:
@@ -219,7 +220,7 @@ def check_caller(scope: str, topic: str) -> None:
 
 def has_http() -> bool:
     """Whether the packages of the HTTP door are installed."""
-    return all(find_spec(name) is not None for name in ("fastapi", "uvicorn"))
+    return all(find_spec(name) is not None for name in ("fastapi", "jinja2", "uvicorn"))
 
 
 def check_exposure(settings: Settings, *, has_tokens: bool) -> None:

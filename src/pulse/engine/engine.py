@@ -12,6 +12,8 @@ from pulse.engine.duties import Duties
 from pulse.engine.explain import explain_job
 from pulse.engine.jobs import Jobs
 from pulse.engine.schedules import Schedules
+from pulse.engine.sessions import Sessions
+from pulse.engine.statistics import Statistics
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
@@ -43,6 +45,8 @@ class Engine:
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
+        self.sessions = Sessions(database)
+        self.statistics = Statistics(database, buckets=buckets)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
         self.workers = Workers(database)
         self._stop = asyncio.Event()

@@ -71,8 +71,12 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
-            MutableHeaders(scope=message).update(more if self._has_all else more | {"connection": "close"})
+            headers = MutableHeaders(scope=message)
+            for name, value in ON_EVERY_ANSWER.items():
+                headers.setdefault(name, value)
+            headers["date"] = formatdate(usegmt=True)
+            if not self._has_all:
+                headers["connection"] = "close"
         elif not self._has_all and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
             await self._linger()

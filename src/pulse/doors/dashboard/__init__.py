@@ -1,0 +1,1 @@
+"""IN: people, with a browser. Pages that update themselves, and the few things an operator does."""
