@@ -496,6 +496,7 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
             (client.operate.ResumeTopic, pb.ResumeTopicRequest(topic="mail"), operate),
             (client.operate.ListTopics, pb.ListTopicsRequest(), [("operate", "*")]),
             (client.operate.ListWorkers, pb.ListWorkersRequest(), [("operate", "*")]),
+            (client.operate.GetOverview, pb.GetOverviewRequest(), [("operate", "*")]),
         ]
         for method, request, expected in calls:
             asked.clear()

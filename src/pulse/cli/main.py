@@ -27,6 +27,7 @@ from pulse.cli.options import Group
 from pulse.cli.schedules import schedules
 from pulse.cli.server import server
 from pulse.cli.tokens import tokens
+from pulse.cli.top import top
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
 from pulse.cli.workers import workers
@@ -51,6 +52,7 @@ def cli() -> None:
       pulse jobs replay --topic mail --yes       and once more
       pulse explain ID                           why a job is not running
       pulse doctor                               whether all is well
+      pulse top                                  how things stand, live
       pulse schedules list                       what runs when
       pulse alarms list                          which URL is woken when
       pulse mcp                                  alarms for agents
@@ -74,6 +76,7 @@ for command in (
     schedules,
     alarms,
     workers,
+    top,
     doctor,
     tokens,
     db,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pulse.engine.jobs import Outcomes
     from pulse.model.explaining import Explanation
     from pulse.model.jobs import Attempt, Job, Pause, TopicCount
+    from pulse.model.statistics import Overview
     from pulse.model.workers import WorkerSeen
     from pulse.settings import Settings
 
@@ -36,6 +37,7 @@ class RemoteEngine:
         self.schedules = RemoteSchedules(servers)
         self.alarms = RemoteAlarms(servers)
         self.workers = RemoteWorkers(servers)
+        self.statistics = RemoteStatistics(servers)
         self._servers = servers
 
     async def explain(self, job_id: UUID) -> Explanation:
@@ -112,6 +114,15 @@ class RemoteWorkers:
     async def list(self) -> list[WorkerSeen]:
         answer = await self._servers.call(lambda server: server.operate.ListWorkers, pb.ListWorkersRequest())
         return [convert.read_worker(worker) for worker in answer.workers]
+
+
+class RemoteStatistics:
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def overview(self) -> Overview:
+        answer = await self._servers.call(lambda server: server.operate.GetOverview, pb.GetOverviewRequest())
+        return convert_watching.read_overview(answer)
 
 
 def _outcomes(job_ids: Sequence[UUID], answer: pb.ActResponse) -> Outcomes:

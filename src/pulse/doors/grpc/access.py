@@ -52,6 +52,7 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Operate/ResumeTopic": Right.OPERATE,
     "/pulse.v1.Operate/ListTopics": Right.OPERATE,
     "/pulse.v1.Operate/ListWorkers": Right.OPERATE,
+    "/pulse.v1.Operate/GetOverview": Right.OPERATE,
     "/pulse.v1.Schedules/CreateSchedule": Right.SUBMIT,
     "/pulse.v1.Schedules/GetSchedule": Right.FOLLOW,
     "/pulse.v1.Schedules/ListSchedules": Right.OPERATE,

@@ -35,6 +35,7 @@ class OperateDoor(pb_grpc.OperateServicer):
     def __init__(self, engine: Engine, *, workers: Workers = nobody, check: Check = allow) -> None:
         self._jobs = engine.jobs
         self._explain = engine.explain
+        self._statistics = engine.statistics
         self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
         self._workers = workers
         self._check = check
@@ -102,6 +103,11 @@ class OperateDoor(pb_grpc.OperateServicer):
     async def ListWorkers(self, _request: pb.ListWorkersRequest, _context: Context) -> pb.ListWorkersResponse:
         self._check(SCOPE, "*")
         return pb.ListWorkersResponse(workers=[convert.write_worker(worker) for worker in await self._workers()])
+
+    @answering
+    async def GetOverview(self, _request: pb.GetOverviewRequest, _context: Context) -> pb.Overview:
+        self._check(SCOPE, "*")
+        return convert_watching.write_overview(await self._statistics.overview())
 
     async def _read_ids(self, texts: Sequence[str]) -> list[UUID]:
         """The jobs of a call, once the caller may act on every one of them."""

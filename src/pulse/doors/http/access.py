@@ -59,6 +59,7 @@ RULES: dict[str, Right | None] = {
     "POST /v1/alarms/{name}/fire": Right.TEND_ALARM,
     "GET /v1/alarms/{name}/deliveries": Right.TEND_ALARM,
     "GET /v1/workers": Right.OPERATE,
+    "GET /v1/overview": Right.OPERATE,
     "GET /v1/info": None,
     "GET /v1/openapi.json": None,
 }

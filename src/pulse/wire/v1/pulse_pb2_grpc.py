@@ -595,6 +595,11 @@ class OperateStub(object):
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
                 response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
                 _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/pulse.v1.Operate/GetOverview',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.FromString,
+                _registered_method=True)
 
 
 class OperateServicer(object):
@@ -661,6 +666,13 @@ class OperateServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOverview(self, request, context):
+        """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -708,6 +720,11 @@ def add_OperateServicer_to_server(servicer, server):
                     servicer.ListWorkers,
                     request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.FromString,
                     response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.SerializeToString,
+            ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -954,6 +971,33 @@ class Operate(object):
             '/pulse.v1.Operate/ListWorkers',
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Operate/GetOverview',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.FromString,
             options,
             channel_credentials,
             insecure,

@@ -223,6 +223,8 @@ class OperateStub:
     ListTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]
     ListWorkers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]
     """Workers that were connected lately, to look at. It is presence and no more: what a worker holds is kept by leases."""
+    GetOverview: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetOverviewRequest, _pulse_pb2.Overview]
+    """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten."""
 
 @_typing.type_check_only
 class OperateAsyncStub(OperateStub):
@@ -244,6 +246,8 @@ class OperateAsyncStub(OperateStub):
     ListTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]  # type: ignore[assignment]
     ListWorkers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]  # type: ignore[assignment]
     """Workers that were connected lately, to look at. It is presence and no more: what a worker holds is kept by leases."""
+    GetOverview: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetOverviewRequest, _pulse_pb2.Overview]  # type: ignore[assignment]
+    """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten."""
 
 class OperateServicer(metaclass=_abc_1.ABCMeta):
     """What operators do. Scope `operate`."""
@@ -316,6 +320,14 @@ class OperateServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ListWorkersResponse, _abc.Awaitable[_pulse_pb2.ListWorkersResponse]]:
         """Workers that were connected lately, to look at. It is presence and no more: what a worker holds is kept by leases."""
+
+    @_abc_1.abstractmethod
+    def GetOverview(
+        self,
+        request: _pulse_pb2.GetOverviewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Overview, _abc.Awaitable[_pulse_pb2.Overview]]:
+        """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten."""
 
 def add_OperateServicer_to_server(servicer: OperateServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
