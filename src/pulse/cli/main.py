@@ -14,6 +14,7 @@ import click
 from pulse import __version__
 from pulse.cli.alarms import alarms
 from pulse.cli.bench import bench
+from pulse.cli.completion import completion
 from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
@@ -83,6 +84,7 @@ for command in (
     mcp,
     echo,
     bench,
+    completion,
 ):
     cli.add_command(command)
 
