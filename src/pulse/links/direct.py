@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pulse.engine.alarms import Alarms
     from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
 
@@ -92,6 +93,9 @@ class DirectLink:
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
         return await self._jobs.cancel(job_id, reason=reason)
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        return await self._engine.explain(job_id)
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         return await self._jobs.ready_topics(topics)

@@ -92,3 +92,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None  # who holds it, or held it last
     ahead: int | None = None  # jobs before it in its topic, where it waits in line; none: not in line, or too many
     expected_at: datetime | None = None  # when it should begin; none: that cannot be reckoned, and the text says why
+
+    def __str__(self) -> str:
+        return self.text
