@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -275,6 +276,29 @@ async def test_it_was_put_off_by_a_worker_that_does_not_know_it(engine: Engine, 
     await engine.jobs.report([report])
 
     assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "put off: no worker here knows task 'mail'.")
+
+
+# --- what nobody is to see
+
+
+async def test_what_is_marked_is_in_no_word_of_it(settings: Settings, clock: FrozenClock) -> None:
+    """Neither from the job, nor from the words of a session that holds it."""
+    async with await Database.connect(replace(settings, redact="card")) as database:
+        engine = Engine(database, buckets=settings.buckets)
+        job_id = await submit_one(engine, payload='{"card": "4111-2222-3333"}')
+        claim = await claim_one(engine)
+        await engine.jobs.report([a_report(claim, Outcome.FAIL, error="card 4111-2222-3333 was refused")])
+        failed = await engine.explain(job_id)
+        await clock.advance(MINUTE)
+        holder: Any = await asyncpg.connect(settings.database_url)
+        async with holder.transaction():
+            await holder.execute("select '4111-2222-3333' from pulse.jobs for update")
+            held = await engine.explain(job_id)
+        await holder.close()
+
+    assert_reason(failed, Reason.RETRYING, "was refused")
+    assert_reason(held, Reason.LOCKED, "idle in transaction")
+    assert "4111" not in failed.text + held.text
 
 
 # --- it is not there

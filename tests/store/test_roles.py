@@ -14,6 +14,7 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import PulseError
+from pulse.model.explaining import Reason
 from pulse.model.jobs import Answer, JobStatus, Outcome
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
@@ -22,7 +23,7 @@ from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 from tests.waiting import connected
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "database-roles.md").read_text()
-ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read")
+ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read", "pulse_scaler")
 Refused = asyncpg.InsufficientPrivilegeError
 
 
@@ -260,6 +261,7 @@ async def test_readers_see_every_list(house: House) -> None:
     async with open_engine(house.settings("pulse_runtime")) as engine:
         job_id = await submit_one(engine, topic="seen")
         assert await engine.jobs.report([a_report(await claim_one(engine, "seen"), Outcome.DISCARD)])
+        waiting = await submit_one(engine, topic="seen")
         await engine.jobs.pause("seen")
 
     async with open_engine(house.settings("pulse_read")) as engine:
@@ -268,6 +270,7 @@ async def test_readers_see_every_list(house: House) -> None:
         assert len(await engine.jobs.attempts(job_id)) == 1
         assert "seen" in {count.topic for count in await engine.jobs.counts()}
         assert "seen" in {pause.topic for pause in await engine.jobs.pauses()}
+        assert (await engine.explain(waiting)).reason is Reason.PAUSED  # though it may not try whether a row is locked
 
 
 async def test_readers_write_nothing_and_see_no_tokens(house: House) -> None:
@@ -318,3 +321,14 @@ async def test_an_upgrade_takes_nothing_from_those_who_could_enqueue_and_gives_i
         await assert_refused(_as_role(str(settings.database_url), reader), "select pulse.enqueue('mail')")
     finally:
         await tear_down(name, [f'"{writer}"', reader])
+
+
+# --- counting only
+
+
+async def test_who_may_only_count_counts_and_sees_no_job(house: House) -> None:
+    url = house.settings("pulse_scaler").database_url
+
+    await execute(url, "select sum(jobs) from pulse.counts; select sum(jobs) from pulse.tallies")
+    assert await allowed(house, "pulse_scaler") == {("counts", "select"), ("tallies", "select")}
+    await assert_refused(url, "select from pulse.jobs", "select pulse.enqueue('bill')", *DDL)

@@ -114,6 +114,8 @@ class Doctor:
 
     async def _horizon(self) -> list[Finding]:
         pins = await self._database.run(lambda conn: store.list_pins(conn, limit=PINS))
+        if self._settings.redaction:  # a session's words may have a payload in them
+            pins = [pin._replace(query=None) for pin in pins]
         return judge.judge_pins(pins, datetime.now(UTC), self._pinned)
 
     async def _bloat(self) -> list[Finding]:

@@ -174,7 +174,7 @@ class Duties:
                 charted = await prune_series(conn, bucket=bucket, limit=TALLY_BATCH)
                 is_full |= max(pruned, cleared) == BATCH or charted == TALLY_BATCH
             await store.forget_counts(conn)
-            await forget_series(conn)
+            await forget_series(conn, buckets=self._buckets, limit=TALLY_BATCH)
             await prune_sessions(conn, idle=IDLE)
             alarms = await prune_alarms(
                 conn, keep=self._settings.keep_alarms, keep_deliveries=self._settings.keep_deliveries, limit=BATCH

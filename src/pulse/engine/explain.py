@@ -7,6 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
+from pulse.engine.masks import mask_job
 from pulse.model.errors import JobNotFound
 from pulse.model.explaining import MOST_COUNTED, MOST_NAMED, Explanation, Facts
 from pulse.model.ids import bucket_of_id
@@ -35,9 +38,17 @@ async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Expl
         found = await get_jobs(conn, bucket=bucket, ids=[job_id])
         if job_id not in found:
             raise JobNotFound(job_id, hint=_hint(job_id, bucket, buckets))
-        return explain(await _gather(conn, found[job_id], bucket, database.settings.watchdog))
+        facts = await _gather(conn, mask_job(redaction, found[job_id]), bucket, database.settings.watchdog)
+        return explain(_without_queries(facts) if redaction else facts)
 
+    redaction = database.settings.redaction
     return await database.run(work)
+
+
+def _without_queries(facts: Facts) -> Facts:
+    """A session's words may be those of whoever submits, with the payload in them."""
+    holders = [msgspec.structs.replace(holder, query=None) for holder in facts.holders]
+    return msgspec.structs.replace(facts, holders=holders)
 
 
 def _hint(job_id: UUID, bucket: int, buckets: int) -> str:

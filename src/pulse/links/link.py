@@ -87,7 +87,7 @@ class Producing(Protocol):
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
     async def explain(self, job_id: UUID) -> Explanation:
-        """Why it is not running. A server asks for the scope `operate`: it names who else is there."""
+        """Why it is not running. A server asks for the scope `read`: it names who else is there."""
 
     @property
     def schedules(self) -> Scheduling: ...

@@ -25,6 +25,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     modules: list[str]  # that declare its tasks and hooks, in the order in which they were imported
     sys_path: list[str]
     argv: list[str]
+    redact: str = ""  # fields of payloads that errors must not quote: the worker's, which may not be the app's
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):

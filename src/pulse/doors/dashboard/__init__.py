@@ -1,1 +1,1 @@
-"""IN: people, with a browser. Pages that update themselves, and the few things an operator does."""
+"""How do people see what happens, and steer it? On pages that update themselves, with the deeds an operator needs."""

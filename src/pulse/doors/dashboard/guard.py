@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pulse.doors.http.services import Services
 
-LOOKING = Right.OPERATE  # what a token must grant for its holder to come in
+LOOKING = Right.SEE  # what a token must grant for its holder to come in
 SECURE_COOKIE, COOKIE = "__Host-pulse", "pulse_session"
 FORM_WORD = "csrf"
 HEADER_WORD = "x-pulse-csrf"

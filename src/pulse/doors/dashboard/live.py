@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import NamedTuple
@@ -20,6 +21,8 @@ log = logging.getLogger("pulse.dashboard")
 MOST_VIEWERS = 1_000
 BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
 REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
+
+LINE_END = re.compile(r"\r\n|\r|\n")
 
 Draw = Callable[[], Awaitable[str]]
 
@@ -34,7 +37,7 @@ class News(NamedTuple):
         """As an event of a stream. A line of its own for each line, as the format wants it."""
         if self.event == "breath":
             return b": still here\n\n"
-        lines = "".join(f"data: {line}\n" for line in self.text.split("\n"))
+        lines = "".join(f"data: {line}\n" for line in LINE_END.split(self.text))
         return f"event: {self.event}\n{lines}\n".encode(errors="replace")
 
 

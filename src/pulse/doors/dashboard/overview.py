@@ -116,7 +116,7 @@ async def resume_topic(look: Look, _form: Mapping[str, str]) -> Said:
     return Said(f"{topic} goes on" if was_paused else f"{topic} was not paused")
 
 
-VIEWS = (View("/", "overview.html", overview, Right.OPERATE, every=1.0),)
+VIEWS = (View("/", "overview.html", overview, Right.SEE, every=1.0),)
 ACTIONS = (
     Action("/topics/{topic}/pause", pause_topic, Right.OPERATE),
     Action("/topics/{topic}/resume", resume_topic, Right.OPERATE),

@@ -26,6 +26,7 @@ from pulse.doors.http import alarms, info, jobs, schedules, topics
 from pulse.doors.http.answering import Refused, answer_to
 from pulse.doors.http.documents import make_document
 from pulse.doors.http.front import Front
+from pulse.settings import read_hosts
 
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
@@ -51,7 +52,10 @@ def make_app(services: Services) -> FastAPI:
     app.state.live = dashboard.live
     app.router.routes.extend(dashboard.routes())
     app.add_middleware(
-        Front, has_tokens=services.gate.has_tokens, has_certificates=services.settings.tls_client_ca is not None
+        Front,
+        has_tokens=services.gate.has_tokens,
+        has_certificates=services.settings.tls_client_ca is not None,
+        hosts=read_hosts(services.settings.http_hosts),
     )
     app.openapi = cache(lambda: make_document(app))  # type: ignore[method-assign]
     return app
