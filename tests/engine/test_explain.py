@@ -281,13 +281,13 @@ async def test_it_was_put_off_by_a_worker_that_does_not_know_it(engine: Engine, 
 # --- what nobody is to see
 
 
-async def test_what_is_marked_is_in_no_word_of_it(settings: Settings, clock: FrozenClock) -> None:
-    """Neither from the job, nor from the words of a session that holds it."""
+async def test_what_is_marked_is_in_no_word_of_it(engine: Engine, settings: Settings, clock: FrozenClock) -> None:
+    """Neither from the job, also where it was recorded before, nor from the words of a session that holds it."""
+    job_id = await submit_one(engine, payload='{"card": "4111-2222-3333"}')
+    claim = await claim_one(engine)
+    await engine.jobs.report([a_report(claim, Outcome.FAIL, error="card 4111-2222-3333 was refused")])
     async with await Database.connect(replace(settings, redact="card")) as database:
         engine = Engine(database, buckets=settings.buckets)
-        job_id = await submit_one(engine, payload='{"card": "4111-2222-3333"}')
-        claim = await claim_one(engine)
-        await engine.jobs.report([a_report(claim, Outcome.FAIL, error="card 4111-2222-3333 was refused")])
         failed = await engine.explain(job_id)
         await clock.advance(MINUTE)
         holder: Any = await asyncpg.connect(settings.database_url)
