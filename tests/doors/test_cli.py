@@ -136,6 +136,10 @@ def test_the_version_is_told() -> None:
         "jobs show",
         "jobs cancel",
         "jobs replay",
+        "explain",
+        "doctor",
+        "top",
+        "completion",
         "topics",
         "topics list",
         "topics pause",
@@ -546,6 +550,28 @@ def test_a_limit_bounds_what_is_replayed(pulse: Pulse) -> None:
         pulse.dead_letter()
 
     assert pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes") == {"replayed": 2}
+
+
+def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.cli.jobs.BATCH", 2)
+    dead = [pulse.dead_letter() for _ in range(7)]
+
+    assert pulse.json("jobs", "replay", *dead[:3])["replayed"] == 3
+    assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes") == {"replayed": 3}
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1}
+    assert pulse.json("jobs", "cancel", *dead)["canceled"] == 7
+
+
+def test_long_work_shows_on_a_terminal_that_it_goes_on_and_nowhere_else(pulse: Pulse) -> None:
+    first, second, third = (pulse.dead_letter() for _ in range(3))
+
+    shown = run_on_terminal("jobs", "replay", first, env=pulse.env)
+    as_json = run_on_terminal("--json", "jobs", "replay", second, env=pulse.env)
+    piped = run_process("jobs", "replay", third, **pulse.env)
+
+    assert "replaying" in shown.text
+    assert "replaying" not in as_json.text
+    assert piped.stderr == ""
 
 
 @pytest.mark.parametrize("flags", [[], ["--all", "--topic", "mail", "--yes"], ["--all", str(UNKNOWN)], ["--all"]])

@@ -27,7 +27,7 @@ def env(settings: Settings, request: pytest.FixtureRequest) -> Iterator[dict[str
 
 
 def test_nobody_is_there(env: dict[str, str]) -> None:
-    assert call("workers", **env).output == "No worker is connected to a server.\n"
+    assert call("workers", **env).output == "No worker is connected.\n"
     assert call_json("workers", **env) == {"workers": []}
 
 

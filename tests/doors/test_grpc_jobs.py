@@ -159,6 +159,7 @@ async def test_an_id_that_leads_nowhere(client: Client, job_id: str, status: Sta
         client.jobs.WaitJob(pb.WaitJobRequest(id=job_id)),
         client.jobs.CancelJob(pb.CancelJobRequest(id=job_id)),
         client.operate.ListAttempts(pb.ListAttemptsRequest(id=job_id)),
+        client.operate.ExplainJob(pb.ExplainJobRequest(id=job_id)),
     ]
 
     for call in calls:
@@ -487,6 +488,7 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
             (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), see),
             (client.operate.ListJobs, pb.ListJobsRequest(), [("see", "*")]),
             (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), see),
+            (client.operate.ExplainJob, pb.ExplainJobRequest(id=waiting), see),
             (client.operate.CancelJobs, pb.CancelJobsRequest(ids=[NOBODY, waiting]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(ids=[dead]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(matching=pb.JobFilter(topic="mail")), operate),
@@ -494,6 +496,7 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
             (client.operate.ResumeTopic, pb.ResumeTopicRequest(topic="mail"), operate),
             (client.operate.ListTopics, pb.ListTopicsRequest(), [("see", "*")]),
             (client.operate.ListWorkers, pb.ListWorkersRequest(), [("see", "*")]),
+            (client.operate.GetOverview, pb.GetOverviewRequest(), [("see", "*")]),
         ]
         for method, request, expected in calls:
             asked.clear()

@@ -187,7 +187,7 @@ async def test_a_job_can_be_read(http: Http) -> None:
     assert await http.done("GET", f"/v1/jobs/{job['id']}") == job
 
 
-@pytest.mark.parametrize("path", ["", "/wait", "/attempts"])
+@pytest.mark.parametrize("path", ["", "/wait", "/attempts", "/explain"])
 async def test_there_is_no_such_job(http: Http, path: str) -> None:
     missing = uuid4()
 

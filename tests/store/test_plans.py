@@ -31,6 +31,7 @@ CROWD = 200_000  # of each kind: with so many, a walk through them would look de
 LEASE = timedelta(seconds=30)
 LAST = UUID(int=(1 << 128) - 1)
 EVER, NEVER = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+END = (101, EVER, LAST)  # of the order in which jobs are claimed
 
 # Rows as a year of work leaves them. One statement for each kind, straight into the table.
 FILL = """
@@ -117,6 +118,10 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "list_running": ([[bucket], NEVER, UUID(int=0), "{}", 50, 50], "jobs_running"),
         "list_finished": ([bucket, "mail", "COMPLETED", EVER, LAST, "{}", 50, 50], "jobs_finished"),
         "list_dead": ([[bucket], EVER, LAST, "{}", 50, 50], "jobs_dead"),
+        "count_ahead": ([bucket, "mail", *END, 10_001], "jobs_claim"),
+        "count_behind": ([bucket, "mail", *START, 10_001], "jobs_claim"),
+        "read_pace": ([bucket, "mail", LEASE, 1_000], "jobs_finished"),
+        "is_row_free": ([bucket, LAST], "jobs_pkey"),
         "find_submitted": ([[bucket] * 10, [LAST] * 10, ["mail"] * 10, ["k"] * 10], "jobs_pkey"),
         "free_keys": ([[bucket] * 10, ["mail"] * 10, ["k"] * 10], "jobs_key"),
     }

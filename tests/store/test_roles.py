@@ -14,6 +14,7 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import PulseError
+from pulse.model.explaining import Reason
 from pulse.model.jobs import Answer, JobStatus, Outcome
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
@@ -260,6 +261,7 @@ async def test_readers_see_every_list(house: House) -> None:
     async with open_engine(house.settings("pulse_runtime")) as engine:
         job_id = await submit_one(engine, topic="seen")
         assert await engine.jobs.report([a_report(await claim_one(engine, "seen"), Outcome.DISCARD)])
+        waiting = await submit_one(engine, topic="seen")
         await engine.jobs.pause("seen")
 
     async with open_engine(house.settings("pulse_read")) as engine:
@@ -268,6 +270,7 @@ async def test_readers_see_every_list(house: House) -> None:
         assert len(await engine.jobs.attempts(job_id)) == 1
         assert "seen" in {count.topic for count in await engine.jobs.counts()}
         assert "seen" in {pause.topic for pause in await engine.jobs.pauses()}
+        assert (await engine.explain(waiting)).reason is Reason.PAUSED  # though it may not try whether a row is locked
 
 
 async def test_readers_write_nothing_and_see_no_tokens(house: House) -> None:

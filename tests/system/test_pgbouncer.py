@@ -21,14 +21,17 @@ import asyncpg
 import psycopg
 import pytest
 
+from pulse.engine.doctor import examine
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.marks import START
 from pulse.links.transactions import aenqueue_through, complete_through, fence_through
+from pulse.model.doctor import Level
 from pulse.model.errors import InvalidDatabaseUrl
 from pulse.model.ids import bucket_of_topic
 from pulse.model.jobs import Answer, JobFilter, JobStatus, Outcome, Progress, RetryPolicy
 from pulse.settings import Settings
 from pulse.store import embedded
+from pulse.store.doctor import is_pooled
 from pulse.store.migrate import check, migrate
 from pulse.store.pool import PLAN_SETTINGS, Connection, Database
 from pulse.store.statements import Statement, load_statements
@@ -306,3 +309,26 @@ async def test_more_clients_than_servers_get_along(behind: tuple[str, str], pool
 async def _drain(engine: Engine) -> None:
     while claims := await engine.jobs.claim("mail", worker="last", slots=100):
         await engine.jobs.report([a_report(claim) for claim in claims])
+
+
+# --- what a doctor says of it
+
+
+async def found_of(settings: Settings, name: str) -> list[tuple[Level, str]]:
+    return [(each.level, each.text) for each in await examine(settings) if each.name == name]
+
+
+async def test_a_doctor_knows_a_pooler_when_he_sees_one(behind: tuple[str, str], pooled: Settings) -> None:
+    straight = Settings(database_url=behind[1])
+    [(level, text)] = await found_of(Settings(database_url=behind[0]), "database")
+
+    assert (level, "PULSE_PGBOUNCER=1" in text) == (Level.FAIL, True)
+    assert (await found_of(pooled, "pooler"))[0][0] is Level.WARN
+    assert (await found_of(replace(pooled, listen_url=behind[1]), "pooler"))[0][0] is Level.OK
+    assert (await found_of(straight, "pooler"))[0] == (Level.OK, "connections keep their server process")
+    assert (await found_of(replace(pooled, listen_url=behind[1]), "notifier"))[0] == (Level.OK, "notifications arrive")
+
+
+async def test_a_doctor_sees_a_pooler_that_lets_everything_pass(pooled: Settings) -> None:
+    """One that takes our settings and keeps prepared statements: nothing fails at first, and plans are not pinned."""
+    assert await is_pooled(pooled)

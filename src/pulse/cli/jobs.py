@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,17 +12,19 @@ import click
 
 from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.job_views import as_json, show_job, show_list
-from pulse.cli.options import Group, read_moment, read_status
+from pulse.cli.options import Group, complete_status, read_moment, read_status
 from pulse.cli.output import plural, say, say_each
+from pulse.cli.progress import progress
 from pulse.cli.session import Session, describe, use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pulse.engine.engine import Engine
     from pulse.engine.jobs import Outcomes
     from pulse.model.jobs import Attempt, Job, JobFilter, JobStatus, Page
 
+BATCH = 500  # jobs between two moves of a bar
 SEARCH_TIME = 3.0  # seconds to look for rare matches before saying where to go on
 
 
@@ -68,7 +71,13 @@ def make_filter(given: dict[str, Any], status: JobStatus | None = None) -> JobFi
 
 @jobs.command("list")
 @filter_options
-@click.option("--status", metavar="STATE", callback=read_status, help="In this state, for example dead_lettered.")
+@click.option(
+    "--status",
+    metavar="STATE",
+    callback=read_status,
+    shell_complete=complete_status,
+    help="In this state, for example dead_lettered.",
+)
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
 @click.pass_obj
@@ -126,7 +135,10 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
     A running handler learns of it at its next heartbeat. Each ID is done or refused on its own; if any is refused,
     the exit code says so.
     """
-    outcomes = session.use(lambda engine: engine.jobs.cancel_many(job_ids, reason=reason))
+    with progress(session, "canceling", len(job_ids)) as advance:
+        outcomes = session.use(
+            lambda engine: _in_batches(job_ids, partial(engine.jobs.cancel_many, reason=reason), advance)
+        )
     _show_outcomes(session, outcomes, "canceled")
 
 
@@ -153,7 +165,8 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
     if [bool(job_ids), is_filtered, all].count(True) != 1:
         raise click.UsageError("give either IDs, or a filter such as --topic, or --all.")
     if job_ids:
-        outcomes = session.use(lambda engine: engine.jobs.replay_many(job_ids))
+        with progress(session, "replaying", len(job_ids)) as advance:
+            outcomes = session.use(lambda engine: _in_batches(job_ids, engine.jobs.replay_many, advance))
         _show_outcomes(session, outcomes, "replayed")
     elif yes or sys.stdin.isatty():
         _replay_matching(session, make_filter(given), limit, ask=not yes)
@@ -166,9 +179,34 @@ def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bo
         # Asked outside the loop, which would keep the first Ctrl-C to itself.
         if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit))):
             click.confirm(question, abort=True, err=True)
-        replayed = use(settings, lambda engine: engine.jobs.replay_matching(wanted, limit=limit))
+        with progress(session, "replaying") as advance:
+            replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
     text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
     session.answer({"replayed": replayed}, lambda: say(text))
+
+
+async def _in_batches(
+    job_ids: Sequence[UUID], act: Callable[[Sequence[UUID]], Awaitable[Outcomes]], advance: Callable[[int], None]
+) -> Outcomes:
+    outcomes: Outcomes = {}
+    for start in range(0, len(job_ids), BATCH):
+        batch = job_ids[start : start + BATCH]
+        outcomes |= await act(batch)
+        advance(len(batch))
+    return outcomes
+
+
+async def _replay_in_batches(engine: Engine, wanted: JobFilter, limit: int, advance: Callable[[int], None]) -> int:
+    """What was replayed is no dead letter any more, so each batch finds the next; a short one was the last."""
+    replayed = 0
+    while replayed < limit:
+        asked = min(BATCH, limit - replayed)
+        done = await engine.jobs.replay_matching(wanted, limit=asked)
+        replayed += done
+        advance(done)
+        if done < asked:
+            break
+    return replayed
 
 
 async def _question(engine: Engine, wanted: JobFilter, limit: int) -> str | None:

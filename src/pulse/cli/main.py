@@ -14,10 +14,13 @@ import click
 from pulse import __version__
 from pulse.cli.alarms import alarms
 from pulse.cli.bench import bench
+from pulse.cli.completion import completion
 from pulse.cli.db import db
 from pulse.cli.demo import demo
 from pulse.cli.dev import dev
+from pulse.cli.doctor import doctor
 from pulse.cli.echo import echo
+from pulse.cli.explain import explain
 from pulse.cli.jobs import jobs
 from pulse.cli.mcp import mcp
 from pulse.cli.migrate import migrate
@@ -25,6 +28,7 @@ from pulse.cli.options import Group
 from pulse.cli.schedules import schedules
 from pulse.cli.server import server
 from pulse.cli.tokens import tokens
+from pulse.cli.top import top
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
 from pulse.cli.workers import workers
@@ -47,6 +51,9 @@ def cli() -> None:
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more
+      pulse explain ID                           why a job is not running
+      pulse doctor                               whether all is well
+      pulse top                                  how things stand, live
       pulse schedules list                       what runs when
       pulse alarms list                          which URL is woken when
       pulse mcp                                  alarms for agents
@@ -65,15 +72,19 @@ for command in (
     server,
     migrate,
     jobs,
+    explain,
     topics,
     schedules,
     alarms,
     workers,
+    top,
+    doctor,
     tokens,
     db,
     mcp,
     echo,
     bench,
+    completion,
 ):
     cli.add_command(command)
 

@@ -118,6 +118,12 @@ def read_status(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(f"{value!r} is not a state; it is one of {names}.", ctx, param) from None
 
 
+def complete_status(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    from pulse.model.jobs import JobStatus
+
+    return [status.lower() for status in JobStatus if status.lower().startswith(typed.lower())]
+
+
 def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """An instant, or how long ago it was. Without a zone it is local time, as everything we show."""
     from pulse.timing.duration import InvalidDuration, parse_duration

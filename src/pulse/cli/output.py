@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 # Control characters, lone surrogates, and the marks that make text read backwards.
@@ -126,10 +127,14 @@ def console(*, to_stderr: bool = False) -> Console:
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, on: Console | None = None) -> None:
     """A table that fits the terminal; in a pipe, all of it."""
+    on = on or console()
+    on.print(make_table(columns, rows, on.width))
+
+
+def make_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Table:
     from rich.table import Table
 
-    on = on or console()
-    widths = _fit(columns, rows, on.width)
+    widths = _fit(columns, rows, width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for index, width in widths.items():
         column = columns[index]
@@ -138,7 +143,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, on:
         table.add_column(column.title, width=width, no_wrap=not column.folds, overflow=overflow, justify=justify)
     for row in rows:
         table.add_row(*(_text(row[index]) for index in widths))
-    on.print(table)
+    return table
 
 
 def show_fields(fields: Sequence[tuple[str, Cell]], *, on: Console | None = None) -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.pass_obj
 def workers(session: Session, /) -> None:
-    """Show the workers that are connected to servers, as they were a few seconds ago.
+    """Show the workers that are connected, as they were a few seconds ago.
 
-    Workers that go straight to the database are not among them. What a worker holds is kept by leases, whether or not
-    it is shown here.
+    Those without a server go straight to the database. What a worker holds is kept by leases, whether or not it is
+    shown here.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def workers(session: Session, /) -> None:
 
 def _show(found: Sequence[WorkerSeen]) -> None:
     if not found:
-        say("No worker is connected to a server.")
+        say("No worker is connected.")
         return
     columns = [
         Column("WORKER", rank=1, least=16),
@@ -56,7 +56,7 @@ def _show(found: Sequence[WorkerSeen]) -> None:
                 f"{worker.busy:,}",
                 f"{worker.slots:,}",
                 worker.version,
-                worker.server,
+                worker.server or "-",
                 age(worker.connected_at),
                 age(worker.seen_at),
             ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pulse.engine.alarms import Alarms
 from pulse.engine.duties import Duties
+from pulse.engine.explain import explain_job
 from pulse.engine.jobs import Jobs
 from pulse.engine.schedules import Schedules
 from pulse.engine.sessions import Sessions
@@ -23,8 +24,10 @@ from pulse.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
     from pulse.engine.loops import Loop
+    from pulse.model.explaining import Explanation
     from pulse.settings import Settings
 
 
@@ -36,6 +39,7 @@ class Engine:
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self.settings = database.settings
+        self._database = database
         self.wakeups = Wakeups(database)
         self.jobs = Jobs(database, self.wakeups, buckets=buckets)
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
@@ -47,6 +51,10 @@ class Engine:
         self.workers = Workers(database)
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        """Why a job is not running, and when it should be."""
+        return await explain_job(self._database, job_id, buckets=self.jobs.buckets)
 
     def start(self, *more: Loop) -> None:
         """Begin the duties of this process, and those it has beside every process's."""

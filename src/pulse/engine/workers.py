@@ -1,19 +1,22 @@
-"""Who is connected? Each server says so of its own workers, and every server can tell of all."""
+"""Who is connected? A server says so of its workers, a worker without one of itself, and everyone can tell of all."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pulse.model.errors import PulseError
 from pulse.model.workers import Presence, WorkerSeen
 from pulse.store import workers as store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulse.engine.loops import Step
     from pulse.engine.seats import Seat
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 NOTE_EVERY = timedelta(seconds=5)
 QUIET = timedelta(seconds=15)  # where nothing changed
+LEAVE_PATIENCE = 1.0  # seconds that saying goodbye may hold up an end
 
 
 class Workers:
@@ -31,25 +35,43 @@ class Workers:
         self.server = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
         self._said: list[tuple[str, int, int]] = []
         self._said_at = 0.0
+        self._has_left = False
 
     async def list(self) -> list[WorkerSeen]:
         return await self._database.run(store.list_workers)
 
     def duty(self, seats: Callable[[], Iterable[Seat]]) -> Step:
-        """A step that says who sits here; while all is as it was, less often."""
+        """A step that says who sits here."""
+        return self._noting(self.server, lambda now: [_presence(seat, now) for seat in seats()])
+
+    def own_duty(self, worker: str, present: Callable[[timedelta], Presence]) -> Step:
+        """The same of a worker that has no server: it stands for itself. `present` is given its age."""
+        since = time.monotonic()
+        return self._noting(worker, lambda now: [present(timedelta(seconds=now - since))])
+
+    def _noting(self, server: str, find: Callable[[float], Sequence[Presence]]) -> Step:
+        """While all is as it was, it says so less often."""
 
         async def note() -> timedelta:
             now = time.monotonic()
-            here = [_presence(seat, now) for seat in seats()]
+            here = [] if self._has_left else find(now)
             said = [(each.name, each.busy, each.slots) for each in here]
             if said != self._said or (here and now - self._said_at > QUIET.total_seconds()):
                 self._said, self._said_at = said, now
-                await self._database.run(
-                    lambda conn: store.note_workers(conn, server=self.server, workers=here), reserved=True
-                )
+                await self._note(server, here)
             return NOTE_EVERY
 
         return note
+
+    async def leave(self, server: str) -> None:
+        """Nobody is here any more. Only a courtesy: whoever does not say so is gone within a minute."""
+        self._said, self._has_left = [], True
+        with suppress(PulseError, TimeoutError):
+            async with asyncio.timeout(LEAVE_PATIENCE):
+                await self._note(server, [])
+
+    async def _note(self, server: str, workers: Sequence[Presence]) -> None:
+        await self._database.run(lambda conn: store.note_workers(conn, server=server, workers=workers), reserved=True)
 
 
 def _presence(seat: Seat, now: float) -> Presence:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.jobs import Jobs
+from pulse.engine.loops import Loop
 from pulse.links.link import Batch
 from pulse.model.jobs import FINISHED
+from pulse.model.workers import Presence
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
+from pulse.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
     from pulse.engine.alarms import Alarms
     from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
 
@@ -40,6 +46,7 @@ class DirectLink:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs = engine.jobs
+        self._desk: Desk | None = None
         self.lease = engine.settings.lease.total_seconds()
         self.heartbeat = engine.settings.heartbeat.total_seconds()
 
@@ -48,7 +55,10 @@ class DirectLink:
         self._engine.wakeups.start(listen=False)
 
     def start(self, desk: Desk) -> None:
-        self._engine.start()
+        self._desk = desk
+        slots = sum(places.free for places in desk.places())  # it has begun nothing yet
+        present = partial(_presence, desk, slots)
+        self._engine.start(Loop("presence", self._engine.workers.own_duty(desk.name, present)))
 
     async def check(self) -> None:
         await self._jobs.ready_topics(["pulse.check"])
@@ -84,6 +94,9 @@ class DirectLink:
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
         return await self._jobs.cancel(job_id, reason=reason)
 
+    async def explain(self, job_id: UUID) -> Explanation:
+        return await self._engine.explain(job_id)
+
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         return await self._jobs.ready_topics(topics)
 
@@ -93,6 +106,8 @@ class DirectLink:
         return Batch(claims, asked_at + self.lease)
 
     async def stop_claiming(self) -> Sequence[Claim]:
+        if self._desk is not None:
+            await self._engine.workers.leave(self._desk.name)
         return []
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
@@ -108,6 +123,18 @@ class DirectLink:
     async def open_heart(self) -> AsyncIterator[DirectHeart]:
         async with Database(self._engine.settings) as database:
             yield DirectHeart(database, buckets=self._jobs.buckets)
+
+
+def _presence(desk: Desk, slots: int, age: timedelta) -> Presence:
+    topics = dict.fromkeys(topic for places in desk.places() for topic in places.topics)
+    return Presence(
+        name=desk.name,
+        version=f"pulse-python/{__version__}",
+        topics=list(topics),
+        slots=slots,
+        busy=len(desk.held()),
+        age=age,
+    )
 
 
 class DirectHeart:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm, WakeSecret
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.model.schedules import (
         Backfill,
@@ -85,6 +86,9 @@ class Producing(Protocol):
         """The job once it is finished, or as it stands after about that long."""
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
+    async def explain(self, job_id: UUID) -> Explanation:
+        """Why it is not running. A server asks for the scope `read`: it names who else is there."""
+
     @property
     def schedules(self) -> Scheduling: ...
     @property

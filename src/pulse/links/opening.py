@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
 
+    from pulse.model.doctor import Finding
     from pulse.settings import Settings
 
 
@@ -33,6 +34,15 @@ def open_remote_operating(settings: Settings) -> AbstractAsyncContextManager[Any
         from pulse.links.remote_jobs import open_remote_engine
 
         return open_remote_engine(settings)
+
+
+async def examine_servers(settings: Settings) -> list[Finding]:
+    """What is well with the servers of the URL, and what is not."""
+    with _needing_grpc():
+        import pulse.wire  # noqa: F401  before gRPC
+        from pulse.links.remote_doctor import examine
+
+    return await examine(settings)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pulse.model.errors import ServerUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import FINISHED, Submitted
 from pulse.model.text import check_text
-from pulse.wire import convert
+from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.links.link import Batch, Desk
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report
     from pulse.settings import Settings
 
@@ -101,6 +102,11 @@ class RemoteLink:
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
         request = pb.CancelJobRequest(id=str(job_id), reason=check_text("reason", reason, 2_000) if reason else "")
         return convert.read_job(await self._servers.call(lambda server: server.jobs.CancelJob, request))
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        request = pb.ExplainJobRequest(id=str(job_id))
+        answer = await self._servers.call(lambda server: server.operate.ExplainJob, request)
+        return convert_watching.read_explanation(answer)
 
     # --- working
 

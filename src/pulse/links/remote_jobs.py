@@ -12,7 +12,7 @@ from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.model.errors import Conflict
 from pulse.model.jobs import JobFilter, Page
-from pulse.wire import convert
+from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.engine.jobs import Outcomes
+    from pulse.model.explaining import Explanation
     from pulse.model.jobs import Attempt, Job, Pause, TopicCount
+    from pulse.model.statistics import Overview
     from pulse.model.workers import WorkerSeen
     from pulse.settings import Settings
 
@@ -35,6 +37,13 @@ class RemoteEngine:
         self.schedules = RemoteSchedules(servers)
         self.alarms = RemoteAlarms(servers)
         self.workers = RemoteWorkers(servers)
+        self.statistics = RemoteStatistics(servers)
+        self._servers = servers
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        request = pb.ExplainJobRequest(id=str(job_id))
+        answer = await self._servers.call(lambda server: server.operate.ExplainJob, request)
+        return convert_watching.read_explanation(answer)
 
 
 @asynccontextmanager
@@ -105,6 +114,15 @@ class RemoteWorkers:
     async def list(self) -> list[WorkerSeen]:
         answer = await self._servers.call(lambda server: server.operate.ListWorkers, pb.ListWorkersRequest())
         return [convert.read_worker(worker) for worker in answer.workers]
+
+
+class RemoteStatistics:
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def overview(self) -> Overview:
+        answer = await self._servers.call(lambda server: server.operate.GetOverview, pb.GetOverviewRequest())
+        return convert_watching.read_overview(answer)
 
 
 def _outcomes(job_ids: Sequence[UUID], answer: pb.ActResponse) -> Outcomes:

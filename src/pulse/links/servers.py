@@ -78,6 +78,10 @@ class Servers:
         return self._servers[self._at]
 
     @property
+    def all(self) -> list[Server]:
+        return list(self._servers)
+
+    @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata
 

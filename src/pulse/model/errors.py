@@ -218,8 +218,8 @@ class AlarmNotFound(NotFound):
 class JobNotFound(NotFound):
     code = "job_not_found"
 
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"no job {job_id}: the id is wrong, or retention has removed it")
+    def __init__(self, job_id: UUID, *, hint: str = "") -> None:
+        super().__init__(f"no job {job_id}: {hint or 'the id is wrong, or retention has removed it'}")
         self.job_id = job_id
 
 

@@ -125,6 +125,7 @@ class ConcernKind(StrEnum):
     LATE_ALARMS = "late_alarms"
     PINNED_HORIZON = "pinned_horizon"
     PAUSED = "paused"
+    OTHER = "other"  # what only a newer release than this one knows
 
 
 class Concern(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """A worker as its server sees it now."""
+    """A worker as its server sees it now, or as it sees itself."""
 
     name: str
     version: str
@@ -22,7 +22,7 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     """A worker as the database knows it, seen within the last minute."""
 
     name: str
-    server: str
+    server: str  # empty: it goes straight to the database
     version: str
     topics: list[str]
     slots: int

@@ -13,6 +13,7 @@ from pulse.model.jobs import FINISHED, Job, JobStatus
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pulse.model.explaining import Explanation
     from pulse.sdk.app import Pulse
     from pulse.sdk.arguments import Result
 
@@ -66,6 +67,13 @@ class JobHandle(Generic[R]):
 
     async def acancel(self, *, reason: str = "") -> None:
         await self._app.portal.acall(lambda link: link.cancel(self.id, reason=reason))
+
+    def explain(self) -> Explanation:
+        """Why it is not running, and when it should be; `str` of it is for people."""
+        return self._app.portal.call(lambda link: link.explain(self.id))
+
+    async def aexplain(self) -> Explanation:
+        return await self._app.portal.acall(lambda link: link.explain(self.id))
 
     def result(self, timeout: float | None = None) -> R:
         """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled."""

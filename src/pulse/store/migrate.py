@@ -153,16 +153,20 @@ async def _apply(conn: asyncpg.Connection, sql: str, schema: str) -> None:
 
 async def check(settings: Settings) -> SchemaState:
     """Read the schema's age and refuse one outside the range this release works with."""
+    state = await read_age(settings)
+    if problem := mismatch(state, settings.schema):
+        raise SchemaMismatch(problem)
+    return state
+
+
+async def read_age(settings: Settings) -> SchemaState:
     conn = await _connect(settings)
     try:
-        state = await read_state(conn, settings.schema)
+        return await read_state(conn, settings.schema)
     except (*LOST, asyncpg.PostgresError) as error:
         raise translate(error) from error
     finally:
         conn.terminate()
-    if problem := mismatch(state, settings.schema):
-        raise SchemaMismatch(problem)
-    return state
 
 
 def mismatch(state: SchemaState, schema: str) -> str | None:

@@ -1,11 +1,17 @@
--- Who is connected. A server says so of all its workers at once, every few seconds.
+-- Who is connected. A server says so of all its workers at once, every few seconds; a worker straight on the database
+-- says so of itself, and stands as its own server.
 
 -- name: note_workers(server, names, versions, topics, slots, busy, ages)
 -- Topics come as JSON lists, because an array of arrays must be a rectangle. Those of this server that are not named any
--- more are gone, and so is whoever was not seen for a minute: its server died.
+-- more are gone, and so is whoever was not seen for a minute: its server died. Rows that someone else is at are passed
+-- over: after an outage everyone is late and comes back at once, and each would wait for the other's row.
 with gone as (
     delete from pulse.workers
-    where (server = :server and not name = any(:names::text[])) or seen_at < pulse.now() - interval '1 minute'
+    where name in (
+        select name from pulse.workers
+        where (server = :server and not name = any(:names::text[])) or seen_at < pulse.now() - interval '1 minute'
+        for update skip locked
+    )
 )
 insert into pulse.workers (name, server, version, topics, slots, busy, connected_at, seen_at)
 select name, :server, version, array(select jsonb_array_elements_text(topics)), slots, busy, pulse.now() - age, pulse.now()
@@ -22,7 +28,7 @@ on conflict (name) do update set
     seen_at = excluded.seen_at;
 
 -- name: list_workers()
-select name, server, version, topics, slots, busy, connected_at, seen_at
+select name, case when server = name then '' else server end as server, version, topics, slots, busy, connected_at, seen_at
 from pulse.workers
 where seen_at > pulse.now() - interval '1 minute'
 order by name;

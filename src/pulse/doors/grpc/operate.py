@@ -13,7 +13,7 @@ from pulse.engine.jobs import BATCH_LIMIT, check_size
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import JobFilter, JobStatus
 from pulse.model.workers import WorkerSeen
-from pulse.wire import convert
+from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 
@@ -34,6 +34,8 @@ async def nobody() -> list[WorkerSeen]:
 class OperateDoor(pb_grpc.OperateServicer):
     def __init__(self, engine: Engine, *, workers: Workers = nobody, check: Check = allow) -> None:
         self._jobs = engine.jobs
+        self._explain = engine.explain
+        self._statistics = engine.statistics
         self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
         self._workers = workers
         self._check = check
@@ -56,6 +58,12 @@ class OperateDoor(pb_grpc.OperateServicer):
         self._check(SEE, job.topic)
         attempts = await self._jobs.attempts(job.id)
         return pb.ListAttemptsResponse(attempts=[convert.write_attempt(attempt) for attempt in attempts])
+
+    @answering
+    async def ExplainJob(self, request: pb.ExplainJobRequest, _context: Context) -> pb.Explanation:
+        found = await self._explain(convert.read_id(request.id))
+        self._check(SEE, found.topic)
+        return convert_watching.write_explanation(found)
 
     @answering
     async def CancelJobs(self, request: pb.CancelJobsRequest, _context: Context) -> pb.ActResponse:
@@ -95,6 +103,11 @@ class OperateDoor(pb_grpc.OperateServicer):
     async def ListWorkers(self, _request: pb.ListWorkersRequest, _context: Context) -> pb.ListWorkersResponse:
         self._check(SEE, "*")
         return pb.ListWorkersResponse(workers=[convert.write_worker(worker) for worker in await self._workers()])
+
+    @answering
+    async def GetOverview(self, _request: pb.GetOverviewRequest, _context: Context) -> pb.Overview:
+        self._check(SEE, "*")
+        return convert_watching.write_overview(await self._statistics.overview())
 
     async def _read_ids(self, texts: Sequence[str]) -> list[UUID]:
         """The jobs of a call, once the caller may act on every one of them."""

@@ -34,6 +34,7 @@ RULES: dict[str, Right | None] = {
     "POST /v1/jobs/{id}/cancel": Right.TEND,
     "POST /v1/jobs/{id}/replay": Right.OPERATE,
     "GET /v1/jobs/{id}/attempts": Right.SEE,
+    "GET /v1/jobs/{id}/explain": Right.SEE,
     "GET /v1/topics": Right.SEE,
     "POST /v1/topics/{topic}/pause": Right.OPERATE,
     "POST /v1/topics/{topic}/resume": Right.OPERATE,
@@ -58,6 +59,7 @@ RULES: dict[str, Right | None] = {
     "POST /v1/alarms/{name}/fire": Right.TEND_ALARM,
     "GET /v1/alarms/{name}/deliveries": Right.SEE_ALARM,
     "GET /v1/workers": Right.SEE,
+    "GET /v1/overview": Right.SEE,
     "GET /v1/info": None,
     "GET /v1/openapi.json": None,
 }

@@ -183,6 +183,19 @@ class Attempts(Answer):
     attempts: list[Attempt] = Field(description="Oldest first.")
 
 
+class Explanation(Answer):
+    """Why a job is not running."""
+
+    job_id: UUID
+    status: JobStatus
+    topic: str
+    reason: str = Field(description="For programs, such as PAUSED; more may come.")
+    text: str = Field(description="For people.")
+    worker: str | None = Field(description="Who holds it, or held it last.")
+    ahead: int | None = Field(description="Jobs before it, where it waits in line and they can be counted.")
+    expected_at: datetime | None = Field(description="When it should begin, where that can be reckoned.")
+
+
 def write_job(job: model.Job) -> dict[str, Any]:
     embedded = {name: embed(getattr(job, name)) for name in ("payload", "result", "progress", "trace")}
     retry = None if job.retry is None else DEFAULT_RETRY | msgspec.json.decode(job.retry)

@@ -157,6 +157,19 @@ async def list_attempts(job_id: JobId, served: Served) -> Response:
     return answer_with({"attempts": [fields_of(bodies.Attempt.model_fields, attempt) for attempt in attempts]})
 
 
+@router.get(
+    "/v1/jobs/{id}/explain",
+    summary="Say why it is not running",
+    response_model=bodies.Explanation,
+    responses=answers(404),
+)
+async def explain_job(job_id: JobId, served: Served) -> Response:
+    """The exact reason, in `text` for people, and when it should begin, where that can be reckoned."""
+    found = await served.engine.explain(job_id)
+    caller.get().check(Right.SEE, found.topic)
+    return answer_with(found)
+
+
 async def _find(served: Services, job_id: UUID, right: Right) -> Job:
     """The job, once the caller may do with it what the right says."""
     job = await served.engine.jobs.get(job_id)

@@ -690,6 +690,32 @@ class ListWorkersResponse(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
+class ExplainJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("job_id", "status", "topic", "reason", "text", "worker", "ahead", "expected_at")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    status: JobStatus
+    topic: str
+    reason: str
+    text: str
+    worker: str
+    ahead: int
+    expected_at: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., topic: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., worker: _Optional[str] = ..., ahead: _Optional[int] = ..., expected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class Worker(_message.Message):
     __slots__ = ("name", "server", "version", "topics", "slots", "busy", "connected_at", "seen_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -709,6 +735,73 @@ class Worker(_message.Message):
     connected_at: _timestamp_pb2.Timestamp
     seen_at: _timestamp_pb2.Timestamp
     def __init__(self, name: _Optional[str] = ..., server: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., busy: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetOverviewRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Overview(_message.Message):
+    __slots__ = ("at", "topics", "workers", "concerns", "rate_in", "rate_out", "failing", "broken_schedules", "failing_alarms", "schedules_overdue", "alarms_overdue")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    CONCERNS_FIELD_NUMBER: _ClassVar[int]
+    RATE_IN_FIELD_NUMBER: _ClassVar[int]
+    RATE_OUT_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    BROKEN_SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    FAILING_ALARMS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULES_OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    topics: _containers.RepeatedCompositeFieldContainer[TopicFacts]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    concerns: _containers.RepeatedCompositeFieldContainer[Concern]
+    rate_in: float
+    rate_out: float
+    failing: float
+    broken_schedules: int
+    failing_alarms: int
+    schedules_overdue: _duration_pb2.Duration
+    alarms_overdue: _duration_pb2.Duration
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicFacts, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., concerns: _Optional[_Iterable[_Union[Concern, _Mapping]]] = ..., rate_in: _Optional[float] = ..., rate_out: _Optional[float] = ..., failing: _Optional[float] = ..., broken_schedules: _Optional[int] = ..., failing_alarms: _Optional[int] = ..., schedules_overdue: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms_overdue: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class TopicFacts(_message.Message):
+    __slots__ = ("topic", "counts", "paused", "oldest_at", "rate_in", "rate_out", "failing")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AT_FIELD_NUMBER: _ClassVar[int]
+    RATE_IN_FIELD_NUMBER: _ClassVar[int]
+    RATE_OUT_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    counts: _containers.ScalarMap[str, int]
+    paused: bool
+    oldest_at: _timestamp_pb2.Timestamp
+    rate_in: float
+    rate_out: float
+    failing: float
+    def __init__(self, topic: _Optional[str] = ..., counts: _Optional[_Mapping[str, int]] = ..., paused: bool = ..., oldest_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate_in: _Optional[float] = ..., rate_out: _Optional[float] = ..., failing: _Optional[float] = ...) -> None: ...
+
+class Concern(_message.Message):
+    __slots__ = ("kind", "text", "urgent", "topic")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    URGENT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    text: str
+    urgent: bool
+    topic: str
+    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., urgent: bool = ..., topic: _Optional[str] = ...) -> None: ...
 
 class NewSchedule(_message.Message):
     __slots__ = ("name", "job", "cron", "every", "at", "after", "zone", "starts_at", "ends_at", "max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")

@@ -560,6 +560,11 @@ class OperateStub(object):
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsRequest.SerializeToString,
                 response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsResponse.FromString,
                 _registered_method=True)
+        self.ExplainJob = channel.unary_unary(
+                '/pulse.v1.Operate/ExplainJob',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ExplainJobRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Explanation.FromString,
+                _registered_method=True)
         self.CancelJobs = channel.unary_unary(
                 '/pulse.v1.Operate/CancelJobs',
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.CancelJobsRequest.SerializeToString,
@@ -590,6 +595,11 @@ class OperateStub(object):
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
                 response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
                 _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/pulse.v1.Operate/GetOverview',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.FromString,
+                _registered_method=True)
 
 
 class OperateServicer(object):
@@ -605,6 +615,13 @@ class OperateServicer(object):
 
     def ListAttempts(self, request, context):
         """The failed attempts of a job, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainJob(self, request, context):
+        """Why a job is not running, and when it should be. It names workers and what else stands in the way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -649,6 +666,13 @@ class OperateServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOverview(self, request, context):
+        """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -661,6 +685,11 @@ def add_OperateServicer_to_server(servicer, server):
                     servicer.ListAttempts,
                     request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsRequest.FromString,
                     response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsResponse.SerializeToString,
+            ),
+            'ExplainJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainJob,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ExplainJobRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Explanation.SerializeToString,
             ),
             'CancelJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJobs,
@@ -691,6 +720,11 @@ def add_OperateServicer_to_server(servicer, server):
                     servicer.ListWorkers,
                     request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.FromString,
                     response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.SerializeToString,
+            ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -748,6 +782,33 @@ class Operate(object):
             '/pulse.v1.Operate/ListAttempts',
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsRequest.SerializeToString,
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListAttemptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Operate/ExplainJob',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.ExplainJobRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Explanation.FromString,
             options,
             channel_credentials,
             insecure,
@@ -910,6 +971,33 @@ class Operate(object):
             '/pulse.v1.Operate/ListWorkers',
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Operate/GetOverview',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetOverviewRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Overview.FromString,
             options,
             channel_credentials,
             insecure,

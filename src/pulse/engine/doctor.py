@@ -1,0 +1,175 @@
+"""Is all well with the database, the schema, and those who work on it? Looks at each, changes nothing, and says.
+
+Not a use case of an open engine: what keeps one from opening is the first thing to be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from pulse.model import diagnoses as judge
+from pulse.model.doctor import Finding, Lateness
+from pulse.model.errors import PulseError
+from pulse.store import doctor as store
+from pulse.store import jobs as jobs_store
+from pulse.store.migrate import load_migrations, mismatch, newest, read_age
+from pulse.store.pool import Database
+from pulse.store.tokens import list_tokens
+from pulse.store.workers import list_workers
+from pulse.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.settings import Settings
+    from pulse.store.pool import Connection
+
+PATIENCE = timedelta(seconds=5)
+HEARING = 2.0  # seconds for a notification to arrive
+PINS = 5  # that are looked at
+
+Look = Callable[[], Awaitable[list[Finding]]]
+
+
+async def examine(settings: Settings, *, pinned: timedelta = judge.PINNED) -> list[Finding]:
+    """Everything that can be seen from here, in the order in which it should be mended."""
+    settings = replace(settings, patience=min(settings.patience, PATIENCE))
+    async with Database(settings) as database:
+        return await Doctor(database, pinned=pinned).examine()
+
+
+class Doctor:
+    """The looks at one database. Each is small, and what one of them cannot see does not keep the others from it."""
+
+    def __init__(self, database: Database, *, pinned: timedelta) -> None:
+        self._database = database
+        self._settings = database.settings
+        self._pinned = pinned
+        self._buckets: list[int] = []
+
+    async def examine(self) -> list[Finding]:
+        try:
+            found = await self._server()
+        except PulseError as error:
+            return [judge.fail("database", str(error))]
+        found += await self._look("schema", self._schema)
+        found += await self._look("pooler", self._pooler)
+        if self._buckets:  # there is a schema to look into
+            for name, look in self._looks():
+                found += await self._look(name, look)
+        return found
+
+    def _looks(self) -> list[tuple[str, Look]]:
+        return [
+            ("durability", self._durability),
+            ("clock", self._clock),
+            ("horizon", self._horizon),
+            ("bloat", self._bloat),
+            ("connections", self._connections),
+            ("wraparound", self._wraparound),
+            ("notifier", self._notifier),
+            ("duties", self._duties),
+            ("workers", self._workers),
+            ("schedules", self._schedules),
+            ("tokens", self._tokens),
+        ]
+
+    async def _look(self, name: str, look: Look) -> list[Finding]:
+        try:
+            return await look()
+        except PulseError as error:
+            return [judge.warn(name, f"it could not be looked at: {error}")]
+
+    async def _server(self) -> list[Finding]:
+        return judge.judge_server(await self._database.run(store.read_server))
+
+    async def _schema(self) -> list[Finding]:
+        state = await read_age(self._settings)
+        if problem := mismatch(state, self._settings.schema):
+            return [judge.fail("schema", problem)]
+        self._buckets = list(range(state.buckets))
+        missing = [f"{each.version:04}_{each.name}" for each in load_migrations() if each.version > state.version]
+        if missing:
+            return [judge.warn("schema", f"not applied yet: {', '.join(missing)}", "Run `pulse migrate`.")]
+        behind = f"; this release knows {newest()}" if state.version > newest() else ""
+        return [judge.ok("schema", f"{self._settings.schema!r} is at version {state.version}{behind}")]
+
+    async def _pooler(self) -> list[Finding]:
+        return judge.judge_pooler(
+            is_pooled=await store.is_pooled(self._settings),
+            is_told=self._settings.pgbouncer,
+            has_listen_url=self._settings.listen_url is not None,
+        )
+
+    async def _durability(self) -> list[Finding]:
+        return judge.judge_durability(await self._database.run(store.read_durability))
+
+    async def _clock(self) -> list[Finding]:
+        await self._database.run(store.read_time_source)  # so that the next one is there and back, and no more
+        return judge.judge_clock(await self._database.run(store.read_time_source))
+
+    async def _horizon(self) -> list[Finding]:
+        pins = await self._database.run(lambda conn: store.list_pins(conn, limit=PINS))
+        if self._settings.redaction:  # a session's words may have a payload in them
+            pins = [pin._replace(query=None) for pin in pins]
+        return judge.judge_pins(pins, datetime.now(UTC), self._pinned)
+
+    async def _bloat(self) -> list[Finding]:
+        return judge.judge_tables(await self._database.run(store.list_tables), datetime.now(UTC))
+
+    async def _connections(self) -> list[Finding]:
+        return judge.judge_connections(await self._database.run(store.count_connections))
+
+    async def _wraparound(self) -> list[Finding]:
+        return judge.judge_ages(await self._database.run(store.read_ages))
+
+    async def _notifier(self) -> list[Finding]:
+        settings = self._settings
+        usage = await self._database.run(store.read_queue_usage)
+        listens = settings.notify and (settings.listen_url or not settings.pgbouncer)
+        is_heard = await store.hear_a_wakeup(self._database, within=HEARING) if listens else None
+        return judge.judge_notifier(is_heard=is_heard, usage=usage)
+
+    async def _duties(self) -> list[Finding]:
+        async def work(conn: Connection) -> Lateness:
+            peeks = await jobs_store.peek_duties(conn, buckets=self._buckets)
+            return Lateness(
+                promote=_late([peek.until_due for peek in peeks]),
+                expire=_late([peek.until_late for peek in peeks]),
+                fire=_late([peek.until_fire for peek in peeks]),
+                wake=_late([peek.until_wake for peek in peeks]),
+                reap=await store.oldest_lapsed(conn, buckets=self._buckets),
+            )
+
+        lateness = await self._database.run(work)
+        workers = await self._database.run(list_workers)
+        return judge.judge_lateness(lateness, workers, self._settings.lease)
+
+    async def _workers(self) -> list[Finding]:
+        return judge.judge_versions(await self._database.run(list_workers), __version__)
+
+    async def _schedules(self) -> list[Finding]:
+        broken = await self._database.run(store.broken_schedules)
+        zones = await self._database.run(store.zones_in_use)
+        return judge.judge_schedules(broken, [zone for zone in zones if not _is_known(zone)])
+
+    async def _tokens(self) -> list[Finding]:
+        return judge.judge_tokens(await self._database.run(list_tokens), datetime.now(UTC))
+
+
+def _late(waits: Sequence[timedelta | None]) -> timedelta | None:
+    """How long past the longest of them is; they count down to an instant."""
+    past = [-wait for wait in waits if wait is not None and wait < timedelta()]
+    return max(past, default=None)
+
+
+def _is_known(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):  # not there, not a name, a directory
+        return False
+    return True

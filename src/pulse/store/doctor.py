@@ -1,0 +1,115 @@
+"""Which statements tell how the database is? And two questions that need connections of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from pulse.model.doctor import Ages, Broken, Clock, Connections, Durability, Pin, ServerFacts, TableFacts
+from pulse.store.pool import LOST, connect_options, translate
+from pulse.store.wakeups import send_wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.settings import Settings
+    from pulse.store.pool import Connection, Database
+
+
+async def read_server(conn: Connection) -> ServerFacts:
+    return ServerFacts(*(await conn.rows("read_server"))[0])
+
+
+async def read_durability(conn: Connection) -> Durability:
+    return Durability(*(await conn.rows("read_durability"))[0])
+
+
+async def read_time_source(conn: Connection) -> Clock:
+    asked_at = datetime.now(UTC)
+    [row] = await conn.rows("read_time_source")
+    return Clock(row["source"], row["now"], asked_at, datetime.now(UTC))
+
+
+async def list_pins(conn: Connection, *, limit: int) -> list[Pin]:
+    return [Pin(*row) for row in await conn.rows("list_pins", limit=limit)]
+
+
+async def list_tables(conn: Connection) -> list[TableFacts]:
+    return [TableFacts(*row) for row in await conn.rows("list_tables")]
+
+
+async def count_connections(conn: Connection) -> Connections:
+    return Connections(*(await conn.rows("count_connections"))[0])
+
+
+async def read_queue_usage(conn: Connection) -> float:
+    return float((await conn.rows("read_queue_usage"))[0]["usage"])
+
+
+async def read_ages(conn: Connection) -> Ages:
+    return Ages(*(await conn.rows("read_ages"))[0])
+
+
+async def oldest_lapsed(conn: Connection, *, buckets: Sequence[int]) -> timedelta | None:
+    lapse: timedelta | None = (await conn.rows("oldest_lapsed", buckets=buckets))[0]["lapse"]
+    return lapse
+
+
+async def broken_schedules(conn: Connection) -> Broken:
+    return Broken(*(await conn.rows("broken_schedules"))[0])
+
+
+async def zones_in_use(conn: Connection) -> list[str]:
+    return sorted(row["zone"] for row in await conn.rows("zones_in_use"))
+
+
+# --- with connections of their own
+
+
+async def is_pooled(settings: Settings) -> bool:
+    """Whether a connection is of one server process only while a transaction lasts.
+
+    A second client, within a transaction, is given the process that answered the first one a moment ago; or the first
+    is answered by another one meanwhile. Without a pooler, or with one for sessions, each keeps its own.
+    """
+    ask = "select pg_backend_pid()"
+    try:
+        async with AsyncExitStack() as stack:
+            first, second = await _connect(settings, stack), await _connect(settings, stack)
+            before = await first.fetchval(ask)
+            async with second.transaction():
+                others = await second.fetchval(ask)
+                after = await first.fetchval(ask)
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise translate(error) from error
+    return bool(others == before or after != before)
+
+
+async def hear_a_wakeup(database: Database, *, within: float) -> bool:
+    """Whether what is sent on the way of wake-ups arrives where they are listened for."""
+    settings, channel = database.settings, f"pulse.doctor.{secrets.token_hex(8)}"
+    heard = asyncio.Event()
+    try:
+        async with AsyncExitStack() as stack:
+            listener = await _connect(settings, stack, url=settings.listen_url)
+            await listener.add_listener(channel, lambda *_: heard.set())
+            await database.run(lambda conn: send_wakeup(conn, channel=channel, message="?"))
+            async with asyncio.timeout(within):
+                await heard.wait()
+    except TimeoutError:
+        return False
+    except (*LOST, asyncpg.PostgresError) as error:
+        raise translate(error) from error
+    return True
+
+
+async def _connect(settings: Settings, stack: AsyncExitStack, url: str | None = None) -> asyncpg.Connection[Any]:
+    options = connect_options(settings) | {"statement_cache_size": 0}
+    conn: asyncpg.Connection[Any] = await asyncpg.connect(**options | ({"dsn": url} if url else {}))
+    stack.callback(conn.terminate)
+    return conn
