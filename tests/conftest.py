@@ -32,6 +32,8 @@ TABLES = (
     "pauses",
     "tallies",
     "counts",
+    "series",
+    "sessions",
     "workers",
     "tokens",
     "schedules",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic, make_id
+from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic, fire_id, make_id
 from pulse.store.pool import Connection
 
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "vectors" / "ids.json").read_text())
@@ -66,3 +67,20 @@ def test_ids_grow_whatever_the_clock_does(monkeypatch: pytest.MonkeyPatch, nanos
     minted = [job_id for _ in range(3) for job_id in mint.ids([0] * 2_000)]
 
     assert all(earlier < later for earlier, later in pairwise(minted))
+
+
+def test_the_job_of_an_occurrence_has_the_same_id_whoever_makes_it_and_stands_among_its_contemporaries() -> None:
+    schedule, noon = uuid4(), datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+    made = fire_id(schedule, noon, 7)
+
+    assert made == fire_id(schedule, noon, 7)
+    assert (made.version, made.variant, bucket_of_id(made)) == (8, "specified in RFC 4122", 7)
+    before, after = (make_id(int(at.timestamp()) * 10**9, 4095, 0) for at in (noon, noon + timedelta(seconds=1)))
+    assert before.int >> 80 <= made.int >> 80 < after.int >> 80
+
+
+def test_jobs_of_many_schedules_at_one_instant_are_all_different() -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+    assert len({fire_id(UUID(int=number), noon, 0) for number in range(100_000)}) == 100_000

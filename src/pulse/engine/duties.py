@@ -19,6 +19,7 @@ from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
 from pulse.store.alarms import prune_alarms
 from pulse.store.schedules import prune_fires
+from pulse.store.statistics import forget_series, prune_series
 from pulse.store.wakeups import SOON
 
 if TYPE_CHECKING:
@@ -168,8 +169,10 @@ class Duties:
             for bucket in self._buckets:
                 pruned = await store.prune_jobs(conn, bucket=bucket, keep=self._settings, limit=BATCH)
                 cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
-                is_full |= max(pruned, cleared) == BATCH
+                charted = await prune_series(conn, bucket=bucket, limit=TALLY_BATCH)
+                is_full |= max(pruned, cleared) == BATCH or charted == TALLY_BATCH
             await store.forget_counts(conn)
+            await forget_series(conn)
             alarms = await prune_alarms(
                 conn, keep=self._settings.keep_alarms, keep_deliveries=self._settings.keep_deliveries, limit=BATCH
             )

@@ -11,6 +11,7 @@ from pulse.engine.alarms import Alarms
 from pulse.engine.duties import Duties
 from pulse.engine.jobs import Jobs
 from pulse.engine.schedules import Schedules
+from pulse.engine.statistics import Statistics
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
@@ -39,6 +40,7 @@ class Engine:
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
+        self.statistics = Statistics(database, buckets=buckets)
         self.duties = Duties(database, self.wakeups, buckets=buckets)
         self.workers = Workers(database)
         self._stop = asyncio.Event()

@@ -118,8 +118,8 @@ submitted as (
         ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for, status
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
-    select :bucket, topic, status, 1, pulse.now() from submitted
+    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at, took, seconds)
+    select :bucket, topic, status, 1, pulse.now(), 0, 0 from submitted
 )
 select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
     ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
@@ -161,7 +161,7 @@ left join lateral (
 -- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key; all of them
 -- will move, so they can be counted beforehand. An array numbers them for less than a window would.
 with first as materialized (
-    select bucket, ctid as place
+    select bucket, ctid as place, ready_at
     from pulse.jobs
     where bucket = :bucket and topic = :topic and status = 'PENDING'
         and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
@@ -178,8 +178,11 @@ seated as (
     limit :limit
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now() from first having count(*) > 0
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
+    select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now(),
+        pulse.took_class(pulse.now() - ready_at) as took, sum(date_part('epoch', pulse.now() - ready_at))
+    from first
+    group by took
 )
 update pulse.jobs
 set status = 'RUNNING',
@@ -262,11 +265,14 @@ completed as (
     ) as report
     where jobs.bucket = report.bucket and jobs.id = report.id
         and lease_until is not null and jobs.lease_id = report.lease_id
-    returning jobs.id, topic, jobs.lease_id
+    returning jobs.id, topic, jobs.lease_id, claimed_at
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now() from completed group by topic
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
+    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now(),
+        pulse.took_class(pulse.now() - claimed_at) as took, sum(date_part('epoch', pulse.now() - claimed_at))
+    from completed
+    group by topic, took
 )
 select
     count(*)::int as jobs,
@@ -296,11 +302,14 @@ completed as (
         key_held_until = nullif(key_held_until, 'infinity')
     from held
     where jobs.bucket = held.bucket and jobs.ctid = held.place
-    returning jobs.id, topic, lease_id
+    returning jobs.id, topic, lease_id, claimed_at
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now() from completed group by topic
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
+    select :bucket, topic, 'RUNNING', 'COMPLETED', count(*), pulse.now(),
+        pulse.took_class(pulse.now() - claimed_at) as took, sum(date_part('epoch', pulse.now() - claimed_at))
+    from completed
+    group by topic, took
 )
 select id, lease_id from completed;
 
@@ -351,8 +360,11 @@ logged as (
     on conflict do nothing
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
+    select :bucket, topic, 'RUNNING', status, count(*), pulse.now(),
+        pulse.took_class(pulse.now() - claimed_at) as took, sum(date_part('epoch', pulse.now() - claimed_at))
+    from moved
+    group by topic, status, took
 )
 select id, lease_id, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
@@ -391,8 +403,8 @@ logged as (
     on conflict do nothing
 ),
 tallied as (
-    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, topic, 'RUNNING', status, count(*), pulse.now() from moved group by topic, status
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took)
+    select :bucket, topic, 'RUNNING', status, count(*), pulse.now(), -1 from moved group by topic, status
 )
 select id, status, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
@@ -731,14 +743,14 @@ cleared as (
 select count(*)::int from cleared;
 
 -- name: roll_tallies(bucket, limit)
--- Fold appended tallies into the counts. Sorted, so that two rollers take the rows in one order.
+-- Fold appended tallies into the counts and the series. Sorted, so that two rollers take the rows in one order.
 with taken as materialized (
     select ctid as place from pulse.tallies where bucket = :bucket limit :limit for update skip locked
 ),
 gone as (
     delete from pulse.tallies using taken
     where tallies.bucket = :bucket and tallies.ctid = taken.place
-    returning topic, from_status, to_status, jobs
+    returning topic, from_status, to_status, jobs, moved_at, took, seconds
 ),
 rolled as (
     insert into pulse.counts as counts (bucket, topic, status, jobs)
@@ -751,6 +763,33 @@ rolled as (
     group by topic, status
     order by topic, status
     on conflict (bucket, topic, status) do update set jobs = counts.jobs + excluded.jobs
+),
+events as (
+    select topic, moved_at, pulse.event_of(from_status, to_status) as event, coalesce(took, -1) as took, jobs,
+        coalesce(seconds, 0) as seconds
+    from gone
+    union all
+    select topic, moved_at, 'submitted', -1, jobs, 0 from gone where from_status is null
+    union all
+    select topic, moved_at, 'reaped', -1, jobs, 0 from gone
+    where from_status = 'RUNNING' and to_status in ('RETRYING', 'DEAD_LETTERED') and took = -1
+),
+charted as (
+    insert into pulse.series as series (bucket, span, topic, at, event, took, jobs, seconds)
+    select :bucket, span, line.topic, at, event, took, sum(jobs), sum(seconds)
+    from events
+    cross join lateral (values (events.topic), ('*')) as line (topic)
+    cross join lateral (values
+        ('minute', date_bin('1 minute', moved_at, timestamptz 'epoch')),
+        ('quarter', date_bin('15 minutes', moved_at, timestamptz 'epoch')),
+        ('hour', date_bin('1 hour', moved_at, timestamptz 'epoch')),
+        ('ever', timestamptz 'epoch')
+    ) as drawn (span, at)
+    where event is not null
+    group by span, line.topic, at, event, took
+    order by span, line.topic, at, event, took
+    on conflict (bucket, span, topic, at, event, took) do update
+    set jobs = series.jobs + excluded.jobs, seconds = series.seconds + excluded.seconds
 )
 select count(*)::int from gone;
 

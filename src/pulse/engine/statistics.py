@@ -1,0 +1,217 @@
+"""Is all well, and how has it been going? Read from what is counted anyway, never by counting jobs.
+
+Whoever shows this to several people at once should ask once for all of them: see `doors/dashboard/live.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pulse.model.ids import bucket_of_topic
+from pulse.model.jobs import JobStatus
+from pulse.model.statistics import (
+    ALL_TOPICS,
+    ENDED_BADLY,
+    ENDED_WELL,
+    Concern,
+    ConcernKind,
+    Event,
+    Overview,
+    Point,
+    Range,
+    TopicFacts,
+    Total,
+    draw,
+    failing_share,
+)
+from pulse.model.text import check_topic
+from pulse.store import jobs as jobs_store
+from pulse.store import statistics as store
+from pulse.store import workers as workers_store
+from pulse.timing.duration import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pulse.model.workers import WorkerSeen
+    from pulse.store.pool import Connection, Database
+    from pulse.store.statistics import Concerns, Recent, Snapshot
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
+LATE = timedelta(seconds=10)  # a schedule or an alarm that nobody fires
+ENDED = (ENDED_WELL, *ENDED_BADLY)
+
+Events = dict[str, dict[Event, int]]  # by topic
+
+
+class Statistics:
+    """Figures about everything, over one database."""
+
+    def __init__(self, database: Database, *, buckets: int) -> None:
+        self._database = database
+        self._buckets = list(range(buckets))
+
+    async def overview(self) -> Overview:
+        """How things stand. A handful of small reads, the same with ten million jobs as with ten."""
+        return await self._database.run(self._overview)
+
+    async def points(self, shown: Range, topic: str | None = None) -> list[Point]:
+        """A chart of the last hour, day or week: of one topic, or of all together."""
+        name = ALL_TOPICS if topic is None else check_topic(topic)
+        buckets = self._buckets if topic is None else [self._home(name)]
+        step = shown.span.length
+
+        async def work(conn: Connection) -> list[Point]:
+            now = await jobs_store.read_clock(conn)
+            end = now - (now - EPOCH) % step
+            start = end - shown.length
+            samples = await store.read_series(conn, buckets=buckets, span=shown.span, topic=name, since=start)
+            return draw(samples, start, end, step)
+
+        return await self._database.run(work)
+
+    async def totals(self) -> list[Total]:
+        """What ever happened, by topic: exact at this instant."""
+        return await self._database.run(store.read_totals)
+
+    def _home(self, topic: str) -> int:
+        return bucket_of_topic(topic, len(self._buckets))
+
+    async def _overview(self, conn: Connection) -> Overview:
+        counts = await jobs_store.count_jobs(conn)
+        pauses = {pause.topic for pause in await jobs_store.list_pauses(conn)}
+        recent = await store.read_recent(conn, buckets=self._buckets)
+        concerns = await store.read_concerns(conn)
+        waiting = sorted(topic for topic, states in counts.items() if states.get(JobStatus.PENDING))
+        oldest = await store.oldest_pending(conn, buckets=[self._home(topic) for topic in waiting], topics=waiting)
+        workers = await workers_store.list_workers(conn)
+        snapshot = await store.oldest_snapshot(conn)
+
+        window = _window(concerns.now)
+        minute, quarter = _by_topic(recent, "minute"), _by_topic(recent, "quarter")
+        topics = [
+            TopicFacts(
+                topic,
+                counts.get(topic, {}),
+                bool(pauses & {topic, ALL_TOPICS}),
+                oldest.get(topic),
+                _rate(minute, topic, [Event.SUBMITTED], window),
+                _rate(minute, topic, ENDED, window),
+                failing_share(quarter.get(topic, {})),
+            )
+            for topic in sorted(counts.keys() | pauses - {ALL_TOPICS})
+        ]
+        return Overview(
+            at=concerns.now,
+            topics=topics,
+            workers=workers,
+            concerns=find_concerns(topics, workers, concerns, snapshot),
+            rate_in=_rate(minute, ALL_TOPICS, [Event.SUBMITTED], window),
+            rate_out=_rate(minute, ALL_TOPICS, ENDED, window),
+            failing=failing_share(quarter.get(ALL_TOPICS, {})),
+            broken_schedules=concerns.broken_schedules,
+            failing_alarms=concerns.failing_alarms,
+            schedules_overdue=concerns.schedules_overdue or timedelta(),
+            alarms_overdue=concerns.alarms_overdue or timedelta(),
+        )
+
+
+def _window(now: datetime) -> float:
+    """Seconds since the beginning of the minute before this one."""
+    return ((now - EPOCH) % timedelta(minutes=1)).total_seconds() + 60
+
+
+def _by_topic(recent: Iterable[Recent], span: str) -> Events:
+    found: Events = {}
+    for each in recent:
+        if each.span == span:
+            events = found.setdefault(each.topic, {})
+            events[each.event] = events.get(each.event, 0) + each.jobs
+    return found
+
+
+def _rate(minute: Mapping[str, Mapping[Event, int]], topic: str, events: Iterable[Event], window: float) -> float:
+    seen = minute.get(topic, {})
+    return sum(seen.get(event, 0) for event in events) / window
+
+
+# --- what needs attention
+
+
+def find_concerns(
+    topics: Sequence[TopicFacts], workers: Sequence[WorkerSeen], concerns: Concerns, snapshot: Snapshot | None
+) -> list[Concern]:
+    found = [concern for topic in topics for concern in _of_topic(topic, workers, concerns.now)]
+    found += _of_schedules(concerns) + _of_alarms(concerns)
+    if snapshot is not None:
+        found.append(_of_horizon(snapshot))
+    return sorted(found, key=lambda concern: not concern.is_urgent)
+
+
+def _of_topic(topic: TopicFacts, workers: Sequence[WorkerSeen], now: datetime) -> Iterable[Concern]:
+    name = topic.topic
+    if dead := topic.counts.get(JobStatus.DEAD_LETTERED, 0):
+        yield Concern(ConcernKind.DEAD_LETTERS, f"{_many(dead, 'dead letter')} in {name}", topic=name)
+    if topic.is_paused:
+        waiting = topic.counts.get(JobStatus.PENDING, 0)
+        yield Concern(
+            ConcernKind.PAUSED, f"{name} is paused, {_many(waiting, 'job')} waiting", is_urgent=False, topic=name
+        )
+    elif topic.oldest_at is not None:
+        waited = now - topic.oldest_at
+        if not any(name in worker.topics for worker in workers):
+            yield Concern(ConcernKind.NO_WORKERS, f"no worker is connected for {name}, where jobs wait", topic=name)
+        if waited > LONG_WAIT:
+            yield Concern(ConcernKind.WAITING, f"the oldest job of {name} has waited {_length(waited)}", topic=name)
+
+
+def _of_schedules(concerns: Concerns) -> list[Concern]:
+    found = []
+    if concerns.broken_schedules:
+        found.append(
+            Concern(ConcernKind.BROKEN_SCHEDULES, _broken(concerns.broken_schedules, "schedule is", "schedules are"))
+        )
+    if (late := concerns.schedules_overdue) is not None and late > LATE:
+        found.append(Concern(ConcernKind.LATE_SCHEDULES, f"a schedule is {_length(late)} late: nobody fires it"))
+    return found
+
+
+def _of_alarms(concerns: Concerns) -> list[Concern]:
+    found = []
+    if concerns.failed_alarms:
+        found.append(
+            Concern(ConcernKind.FAILED_ALARMS, f"{_many(concerns.failed_alarms, 'alarm')} failed for good today")
+        )
+    if (late := concerns.alarms_overdue) is not None and late > LATE:
+        found.append(Concern(ConcernKind.LATE_ALARMS, f"an alarm is {_length(late)} late: nobody wakes its target"))
+    if concerns.failing_alarms:
+        text = f"{_many(concerns.failing_alarms, 'alarm')} could not be delivered yet and will be tried again"
+        found.append(Concern(ConcernKind.FAILING_ALARMS, text, is_urgent=False))
+    return found
+
+
+def _of_horizon(snapshot: Snapshot) -> Concern:
+    name = f" ({snapshot.application})" if snapshot.application else ""
+    text = (
+        f"process {snapshot.pid}{name} of Postgres has a transaction open for {_length(snapshot.age)}: "
+        "nothing finished since can be vacuumed, and claims get slower"
+    )
+    return Concern(ConcernKind.PINNED_HORIZON, text)
+
+
+def _broken(number: int, one: str, several: str) -> str:
+    return f"{_counted(number)} {one if number == 1 else several} broken and will not fire"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{_counted(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _counted(number: int) -> str:
+    return f"{number:,}"
+
+
+def _length(length: timedelta) -> str:
+    return format_duration(timedelta(seconds=round(length.total_seconds())))
