@@ -87,7 +87,7 @@ def check_storable(what: str, text: str) -> str:
         )
     if _may_be_unstorable(text) and _is_unstorable(text):
         raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
-    # Looked for in all of it first, which is quick; a string may well read like one: half of all UUIDs have an e- in them.
+    # Looked for in all of it first, which is quick; but a string may read like one, and a UUID often does.
     if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text) and _has_too_small(text):
         raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
     return text

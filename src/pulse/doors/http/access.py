@@ -60,6 +60,9 @@ RULES: dict[str, Right | None] = {
     "GET /v1/workers": Right.OPERATE,
     "GET /v1/info": None,
     "GET /v1/openapi.json": None,
+    "GET /livez": None,
+    "GET /readyz": None,
+    "GET /metrics": Right.OPERATE,
 }
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pulse
-from pulse.doors.http import alarms, info, jobs, schedules, topics
+from pulse.doors.http import alarms, health, info, jobs, schedules, topics
 from pulse.doors.http.answering import answer_to
 from pulse.doors.http.documents import make_document
 from pulse.doors.http.front import Front
@@ -27,7 +27,7 @@ from pulse.doors.http.front import Front
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
 
-ROUTERS = (jobs.router, topics.router, schedules.router, alarms.router, info.router)
+ROUTERS = (jobs.router, topics.router, schedules.router, alarms.router, info.router, health.router)
 
 
 def make_app(services: Services) -> FastAPI:
