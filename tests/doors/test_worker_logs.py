@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +50,9 @@ async def test_every_line_is_an_object_that_names_its_job(settings: Settings, en
     ids = dict(zip(tasks, [str(each.id) for each in await engine.jobs.submit(new)], strict=True))
     env = {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_PROCESSES": "1"}
 
-    with started(tmp_path, "worker", "tasks:app", "--log-format", "json", "--log-level", "debug", **env) as worker:
+    with started(
+        tmp_path, "worker", "tasks:app", "--log-format", "json", "--log-level", "debug", "--health-port", 0, **env
+    ) as worker:
         seen: dict[str, dict[str, Any]] = {}
         wanted = {
             "on the loop": "on_loop",
@@ -58,6 +63,8 @@ async def test_every_line_is_an_object_that_names_its_job(settings: Settings, en
         while not seen.keys() >= wanted.keys():
             line = json.loads(worker.expect(r"^\{.*\}$").group())
             seen[line["message"]] = line
+        url = next(found[1] for line in seen if (found := re.search(r"health (http://\S+)/readyz", line)))
+        metrics = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics", timeout=30).read())
         worker.process.send_signal(signal.SIGTERM)
         text = worker.expect_end()
 
@@ -66,3 +73,5 @@ async def test_every_line_is_an_object_that_names_its_job(settings: Settings, en
         assert {name: seen[message][name] for name in of_job} == of_job
     assert all(isinstance(json.loads(line), dict) for line in text.splitlines())
     assert SECRET not in text
+    assert b'\npulse_jobs_submitted_total{topic="shop"} 5\n' in metrics
+    assert b'\npulse_duty_errors_total{duty="reap"} 0\n' in metrics
