@@ -241,6 +241,24 @@ async def test_all_who_scrape_within_a_second_share_one_look(engine: Engine, mon
     assert asked == 1
 
 
+async def test_a_scrape_costs_nine_statements_however_much_there_is(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    rows = Connection.rows
+
+    async def counted(self: Connection, name: str, **values: Any) -> Any:
+        asked.append(name)
+        return await rows(self, name, **values)
+
+    await engine.jobs.submit([a_new_job(topic=f"t{n}") for n in range(50)])
+    monkeypatch.setattr(Connection, "rows", counted)
+    found = await scrape(engine)
+
+    assert of(found, "jobs_submitted_total", topic="t49") == 1
+    assert len(asked) == len(set(asked)) == 9
+
+
 async def test_while_the_database_is_away_the_process_is_still_told_of(
     engine: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

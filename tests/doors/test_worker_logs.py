@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from pulse.engine.engine import Engine
 from pulse.model.jobs import NewJob
 from pulse.settings import Settings
-from tests.doors.worker_processes import started
+from tests.doors.worker_processes import PATIENCE, started
 
 SECRET = "4111-1111-1111-1111"
 TRACE = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
@@ -60,7 +61,9 @@ async def test_every_line_is_an_object_that_names_its_job(settings: Settings, en
             "in a process": "in_process",
             f"job {ids['on_loop']} failed: declined": "on_loop",
         }
+        give_up_at = time.monotonic() + PATIENCE
         while not seen.keys() >= wanted.keys():
+            assert time.monotonic() < give_up_at, worker.text
             line = json.loads(worker.expect(r"^\{.*\}$").group())
             seen[line["message"]] = line
         url = next(found[1] for line in seen if (found := re.search(r"health (http://\S+)/readyz", line)))
