@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import compare, drain, processes, soak
+from benchmarks import compare, drain, pages, processes, soak
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
@@ -23,6 +23,7 @@ from pulse.store.migrate import migrate
 console = Console()
 DRAIN_TARGET = 0.8
 TRANSACTIONS_TARGET = 0.03
+PAGE_TARGET = 300  # milliseconds
 
 
 def main() -> None:
@@ -43,10 +44,15 @@ def main() -> None:
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "which", nargs="*", choices=["drain", "processes", "soak", "compare", []], help="default: drain and processes"
+        "which",
+        nargs="*",
+        choices=["drain", "processes", "soak", "compare", "pages", []],
+        help="default: drain and processes",
     )
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--finished", type=int, default=10_000_000, help="jobs, for pages")
+    parser.add_argument("--pending", type=int, default=1_000_000)
     return parser.parse_args()
 
 
@@ -69,6 +75,12 @@ def run_all(options: argparse.Namespace, settings: Settings) -> None:
     if "soak" in options.which:
         with console.status("soak: finished jobs stay, or move out…"):
             show_soak(run(soak.compare(settings, seconds=10, rounds=options.rounds)))
+    if "pages" in options.which:
+        with console.status(f"pages: filling a house with {options.finished:,} finished jobs, once; minutes…"):
+            run(pages.fill(settings, finished=options.finished, pending=options.pending))
+        with console.status("pages: each of them, and its viewers…"):
+            timings, watched = run(pages.measure(settings, rounds=max(options.rounds, 20)))
+        show_pages(timings, watched)
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
@@ -114,6 +126,20 @@ def show_soak(soaks: list[soak.Soak]) -> None:
         name = "stay in the table" if design == "one" else "move out"
         table.add_row(name, "yes" if is_pinned else "no", f"{rate:,.0f}", f"{held_up:.2f}")
     console.print(table)
+
+
+def show_pages(timings: list[pages.Timing], watched: list[pages.Watched]) -> None:
+    table = Table(title="Pages of the dashboard, milliseconds")
+    for column in ("page", "status", "p50", "p95", "worst"):
+        table.add_column(column, justify="left" if column == "page" else "right")
+    for each in timings:
+        table.add_row(each.path, str(each.status), f"{each.p50:,.0f}", f"{each.p95:,.0f}", f"{each.worst:,.0f}")
+    console.print(table)
+    slowest = max(timings, key=lambda each: each.p95)
+    verdict(f"slowest p95 ({slowest.path}), ms", slowest.p95, slowest.p95 <= PAGE_TARGET, f"≤ {PAGE_TARGET}")
+    one, ten = (each.statements for each in watched)
+    console.print(f"  statements a second: {one:.1f} with one viewer, {ten:.1f} with ten")
+    verdict("ten viewers / one", ten / one, ten / one <= 1.1, "≤ 1.1")
 
 
 def verdict(what: str, value: float, is_met: bool, target: str) -> None:

@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pulse.doors.access import LOCAL, Caller, Gate, caller
@@ -29,6 +28,7 @@ from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
 from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.doors.grpc.work import WorkDoor
+from pulse.doors.http import is_installed
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Beat, Loop
@@ -97,7 +97,7 @@ class Server:
             *dispatch.servicers,
         ]
         self._port = Port(settings, servicers, guard.interceptors)
-        self._http = self._make_http(guard) if settings.http_listen and has_http() else None
+        self._http = self._make_http(guard) if settings.http_listen and is_installed() else None
         self._stop = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None
         self._dispatching: asyncio.Task[None] | None = None
@@ -117,7 +117,8 @@ class Server:
             health=Health(self, self.ask_database, lambda: engine.metrics),
             name=self.name,
         )
-        return HttpPort(engine.settings, make_app(services))
+        app = make_app(services)
+        return HttpPort(engine.settings, app, end_streams=app.state.live.close)
 
     @property
     def address(self) -> Address:
@@ -225,11 +226,6 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
 
 def check_caller(scope: str, topic: str) -> None:
     caller.get().check(Right(scope), topic)
-
-
-def has_http() -> bool:
-    """Whether the packages of the HTTP door are installed."""
-    return all(find_spec(name) is not None for name in ("fastapi", "uvicorn"))
 
 
 def check_exposure(settings: Settings, *, has_tokens: bool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidInput, InvalidSettings, InvalidTarget
+from pulse.model.redaction import Redaction, read_redaction
 from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
 from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
 MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
 LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
 MOST_MESSAGE = 1 << 30
@@ -68,6 +70,7 @@ class Settings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # only clients it vouches for may connect
     http_listen: str = "127.0.0.1:8700"  # empty: no HTTP
+    http_hosts: str = ""  # names by which HTTP may be asked, between commas; empty: by any, once there are tokens
     message_limit: int = 16 << 20  # bytes
     calls_per_second: int = 2_000  # of one token
     streams_per_token: int = 1_000
@@ -93,6 +96,8 @@ class Settings:
     alarm_ports: str = "80,443,8080,8443"  # those they may call elsewhere
     alarm_plain_http: bool = False  # without TLS, outside those networks
 
+    redact: str = ""  # fields of payloads that nobody is shown, between commas: password,card.number
+
     keep_completed: timedelta = timedelta(days=7)
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
@@ -113,9 +118,15 @@ class Settings:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
+        read_redaction(self.redact)
         self._check_lengths()
         self._check_server()
         self._check_alarms()
+
+    @property
+    def redaction(self) -> Redaction:
+        """What keeps marked fields out of what people read: `.json(payload)` and `.text(error, payload)`."""
+        return read_redaction(self.redact)
 
     def _check_alarms(self) -> None:
         Rules.read(self.alarm_networks, self.alarm_ports, self.alarm_plain_http)
@@ -133,6 +144,7 @@ class Settings:
         parse_listen(self.listen)
         if self.http_listen:
             parse_listen(self.http_listen, HTTP_PORT)
+        read_hosts(self.http_hosts)
         if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
             raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 
@@ -175,6 +187,15 @@ class Settings:
             if str(error).partition(" ")[0].rstrip(":") not in written:
                 raise
             raise InvalidSettings(f"{error} (see {file})") from None
+
+
+def read_hosts(text: str) -> frozenset[str]:
+    """Names, without a port: browsers may be led to any."""
+    hosts = frozenset(host.strip().lower() for host in text.split(",") if host.strip())
+    for host in hosts:
+        if not HOST_NAME.fullmatch(host):
+            raise InvalidSettings(f"http_hosts: {host!r} is not the name of a host, such as pulse.example.org")
+    return hosts
 
 
 def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

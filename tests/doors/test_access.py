@@ -34,7 +34,8 @@ from tests.clock import FrozenClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "access.md").read_text()
 TOPIC = "mail"
-PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.WORK, Right.SET_ALARM, Right.TEND_ALARM}  # or per owner
+PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.TEND, Right.WORK}
+PER_TOPIC |= {Right.SET_ALARM, Right.SEE_ALARM, Right.TEND_ALARM}  # or per owner
 OF_ALL_TOPICS = {"/pulse.v1.Schedules/SyncSchedules"}
 PATIENCE = 10
 
@@ -69,6 +70,7 @@ class Row(NamedTuple):
     submit: str
     work: str
     alarms: str
+    read: str
     operate: str
     admin: str
 
@@ -226,7 +228,7 @@ async def test_without_a_good_token_only_open_methods_are_open(
     assert 20 < len(closed) < len(METHODS)
 
 
-SCOPES = ["submit", "work", "alarms", "operate", "admin"]
+SCOPES = ["submit", "work", "alarms", "read", "operate", "admin"]
 SCOPES += ["submit:mail", "work:mail", "alarms:mail", "submit:other", "work:other", "alarms:other"]
 
 
@@ -379,6 +381,10 @@ async def test_what_a_stranger_sends_is_not_even_read(client: Client, tokens: To
         (["submit"], Right.SET_ALARM, None, "token 'web' may not set alarms: it has submit"),
         (["alarms:a"], Right.SET_ALARM, "b", "token 'web' may not set alarms of owner 'b': it has alarms:a"),
         (["alarms:a"], Right.TEND_ALARM, "b", "token 'web' may not tend alarms of owner 'b': it has alarms:a"),
+        (["read"], Right.TEND, None, "token 'web' may not act on jobs and schedules: it has read"),
+        (["read"], Right.OPERATE, "*", r"token 'web' may not operate topic '\*': it has read"),
+        (["work"], Right.SEE, None, "token 'web' may not list what there is: it has work"),
+        (["work"], Right.SEE_ALARM, "b", "token 'web' may not see alarms of owner 'b': it has work"),
         ([], Right.OPERATE, None, "token 'web' may not operate: it has no scope that this server knows"),
         ([f"work:{n}" for n in range(12)], Right.SUBMIT, None, r"token 'web' may not submit jobs: it has .*work:9, …"),
     ],

@@ -567,7 +567,7 @@ async def test_who_has_several_owners_has_to_say_which(engine: Engine, clock: Fr
     async with remotely(engine, caller=lambda: a_caller("web", "alarms:ada", "alarms:bob")) as alarms:
         with pytest.raises(Forbidden, match="may not set alarms of owner 'web': it has alarms:ada, alarms:bob"):
             await alarms.set(an_alarm())
-        with pytest.raises(Forbidden, match="tend alarms of owner 'web'"):
+        with pytest.raises(Forbidden, match="see alarms of owner 'web'"):
             await alarms.find()
         made = (await alarms.set(an_alarm(owner="bob", name="n"))).alarm
         assert (await alarms.find(AlarmFilter(owner="bob"))).alarms == [made]
@@ -666,7 +666,7 @@ async def test_tokens_have_alarms_of_their_own(engine: Engine, servers: Served) 
                 await alarms.rotate_secret()
         assert await root.secrets() == await engine.alarms.secrets()
     async with as_token("web") as web:
-        with pytest.raises(Forbidden, match="may not tend alarms: it has submit"):
+        with pytest.raises(Forbidden, match="may not see alarms: it has submit"):
             await web.get(hers.id)
 
 

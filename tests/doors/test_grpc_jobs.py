@@ -477,23 +477,23 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
         raise NotYours(f"no {scope} for {topic}")
 
     dead, waiting = str(await dead_letter(engine)), str(await submit_one(engine))
-    submit, follow, operate = [("submit", "mail")], [("follow", "mail")], [("operate", "mail")]
+    submit, follow, tend, see, operate = ([(right, "mail")] for right in ("submit", "follow", "tend", "see", "operate"))
     async with served(Server(engine, guard=Guard(check=check)), engine) as client:
         calls: list[tuple[Any, Any, list[tuple[str, str]]]] = [
             (client.jobs.SubmitJobs, pb.SubmitJobsRequest(jobs=[pb.NewJob(task="mail")]), submit),
             (client.jobs.GetJob, pb.GetJobRequest(id=waiting), follow),
             (client.jobs.WaitJob, pb.WaitJobRequest(id=waiting), follow),
-            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), follow),
-            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), operate),
-            (client.operate.ListJobs, pb.ListJobsRequest(), [("operate", "*")]),
-            (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), operate),
+            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), tend),
+            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), see),
+            (client.operate.ListJobs, pb.ListJobsRequest(), [("see", "*")]),
+            (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), see),
             (client.operate.CancelJobs, pb.CancelJobsRequest(ids=[NOBODY, waiting]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(ids=[dead]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(matching=pb.JobFilter(topic="mail")), operate),
             (client.operate.PauseTopic, pb.PauseTopicRequest(topic="mail"), operate),
             (client.operate.ResumeTopic, pb.ResumeTopicRequest(topic="mail"), operate),
-            (client.operate.ListTopics, pb.ListTopicsRequest(), [("operate", "*")]),
-            (client.operate.ListWorkers, pb.ListWorkersRequest(), [("operate", "*")]),
+            (client.operate.ListTopics, pb.ListTopicsRequest(), [("see", "*")]),
+            (client.operate.ListWorkers, pb.ListWorkersRequest(), [("see", "*")]),
         ]
         for method, request, expected in calls:
             asked.clear()

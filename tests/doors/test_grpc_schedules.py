@@ -799,19 +799,20 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
         if (scope, topic) not in allowed:
             raise NotYours(f"no {scope} for {topic}")
 
-    follow, submit, move = [("follow", "mail")], [("submit", "mail")], [("submit", "mail"), ("submit", "post")]
+    follow, tend = [("follow", "mail")], [("tend", "mail")]
+    submit, move = [("submit", "mail")], [("submit", "mail"), ("submit", "post")]
     calls: list[tuple[tuple[str, Any], list[tuple[str, str]]]] = [
         (create(), submit),
         (create(job=pb.NewJob(topic="post", task="m")), [("submit", "post")]),
         (("GetSchedule", pb.GetScheduleRequest(name="tick")), follow),
-        (("ListSchedules", pb.ListSchedulesRequest()), [("operate", "*")]),
-        (("ListSchedules", pb.ListSchedulesRequest(filter=pb.ScheduleFilter(topic="mail"))), [("operate", "mail")]),
+        (("ListSchedules", pb.ListSchedulesRequest()), [("see", "*")]),
+        (("ListSchedules", pb.ListSchedulesRequest(filter=pb.ScheduleFilter(topic="mail"))), [("see", "mail")]),
         (edit("priority"), submit),
-        (("PauseSchedule", pb.PauseScheduleRequest(name="tick")), follow),
-        (("ResumeSchedule", pb.ResumeScheduleRequest(name="tick")), follow),
-        (("DeleteSchedule", pb.DeleteScheduleRequest(name="tick")), follow),
-        (("TriggerSchedule", pb.TriggerScheduleRequest(name="tick")), follow),
-        (backfill(), follow),
+        (("PauseSchedule", pb.PauseScheduleRequest(name="tick")), tend),
+        (("ResumeSchedule", pb.ResumeScheduleRequest(name="tick")), tend),
+        (("DeleteSchedule", pb.DeleteScheduleRequest(name="tick")), tend),
+        (("TriggerSchedule", pb.TriggerScheduleRequest(name="tick")), tend),
+        (backfill(), tend),
         (("PreviewSchedule", pb.PreviewScheduleRequest(name="tick")), follow),
         (("PreviewSchedule", pb.PreviewScheduleRequest(definition=a_definition())), follow),
         (("ListFires", pb.ListFiresRequest(name="tick")), follow),

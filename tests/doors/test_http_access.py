@@ -27,7 +27,7 @@ from tests.doors.http_client import Http, read_refusal, served_http
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 OF_TOPICS = ("submit", "submit:mail", "submit:other", "work", "work:mail")
-SCOPES = (*OF_TOPICS, "alarms", "alarms:ada", "alarms:bob", "operate", "admin")
+SCOPES = (*OF_TOPICS, "alarms", "alarms:ada", "alarms:bob", "read", "operate", "admin")
 JOB = {"task": "mail"}
 DAILY = {"name": "daily", "task": "mail", "cron": "0 9 * * *"}
 BODIES: dict[str, Any] = {
@@ -66,6 +66,7 @@ class Row(NamedTuple):
     submit: str
     work: str
     alarms: str
+    read: str
     operate: str
     admin: str
 
@@ -76,8 +77,8 @@ class Row(NamedTuple):
 
 
 def _table() -> dict[str, Row]:
-    lines = re.findall(r"^\| `([A-Z]+ /[^`]+)` \|((?:[^|\n]*\|){6})$", PAGE, re.MULTILINE)
-    return {rule: Row(*(cell.strip() for cell in cells.split("|")[:6])) for rule, cells in lines}
+    lines = re.findall(r"^\| `([A-Z]+ /[^`]+)` \|((?:[^|\n]*\|){7})$", PAGE, re.MULTILINE)
+    return {rule: Row(*(cell.strip() for cell in cells.split("|")[:7])) for rule, cells in lines}
 
 
 TABLE = _table()
@@ -91,12 +92,15 @@ def test_the_documents_have_the_routes_of_the_rules_in_their_order() -> None:
 
 
 ROW_OF = {
-    Right.SUBMIT: Row("", "topics", "", "", "", "yes"),
-    Right.FOLLOW: Row("", "topics", "", "", "yes", "yes"),
-    Right.OPERATE: Row("", "", "", "", "yes", "yes"),
-    Right.SET_ALARM: Row("", "", "", "owners", "", "yes"),
-    Right.TEND_ALARM: Row("", "", "", "owners", "yes", "yes"),
-    None: Row("yes", "yes", "yes", "yes", "yes", "yes"),
+    Right.SUBMIT: Row("", "topics", "", "", "", "", "yes"),
+    Right.FOLLOW: Row("", "topics", "", "", "yes", "yes", "yes"),
+    Right.TEND: Row("", "topics", "", "", "", "yes", "yes"),
+    Right.SEE: Row("", "", "", "", "yes", "yes", "yes"),
+    Right.OPERATE: Row("", "", "", "", "", "yes", "yes"),
+    Right.SET_ALARM: Row("", "", "", "owners", "", "", "yes"),
+    Right.SEE_ALARM: Row("", "", "", "owners", "yes", "yes", "yes"),
+    Right.TEND_ALARM: Row("", "", "", "owners", "", "yes", "yes"),
+    None: Row("yes", "yes", "yes", "yes", "yes", "yes", "yes"),
 }
 
 

@@ -65,7 +65,7 @@ async def test_every_answer_has_its_headers(http: Http) -> None:
         assert not [name for name in headers if name.startswith("access-control-")]
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/jobs/", "/v2/jobs", "/docs", "/redoc", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/jobs/", "/v2/jobs", "/docs", "/redoc", "/openapi.json"])
 async def test_there_is_nothing_elsewhere(http: Http, path: str) -> None:
     assert (await http.refused("GET", path))[:2] == (404, "not_found")
 

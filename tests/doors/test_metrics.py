@@ -278,15 +278,15 @@ async def test_while_the_database_is_away_the_process_is_still_told_of(
 # --- at the doors
 
 
-async def test_a_server_shows_them_to_those_who_may_operate(settings: Settings, database: Database) -> None:
+async def test_a_server_shows_them_to_those_who_may_see(settings: Settings, database: Database) -> None:
     tokens = Tokens(database)
-    _, operator = await tokens.create("scraper", ["operate"])
+    _, reader = await tokens.create("scraper", ["read"])
     _, producer = await tokens.create("shop", ["submit"])
 
     async with served_http(settings) as http:
         assert (await http.refused("GET", "/metrics"))[0] == 401
         assert (await http.refused("GET", "/metrics", headers={"authorization": f"Bearer {producer}"}))[0] == 403
-        answer = await http.ask("GET", "/metrics", headers={"authorization": f"Bearer {operator}"})
+        answer = await http.ask("GET", "/metrics", headers={"authorization": f"Bearer {reader}"})
         assert (await http.done("GET", "/livez"), await http.done("GET", "/readyz")) == ({"status": "ok"},) * 2
 
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

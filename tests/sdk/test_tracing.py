@@ -129,6 +129,24 @@ async def test_a_retried_job_has_a_span_for_each_attempt_that_links_to_one_enque
     assert "error.type" not in said(second)
 
 
+async def test_what_is_redacted_stands_in_no_span(app: Pulse, spans: Collector) -> None:
+    @app.task(topic="mail", retry=1)
+    async def pay(card: str) -> None:
+        raise ValueError(f"declined: {card}")
+
+    @app.task(topic="post", retry=1)
+    def pay_in_thread(card: str) -> None:
+        raise ValueError(f"declined: {card}")
+
+    async with working(app, redact="card"):
+        await app.aenqueue_many([pay.call("4111-1111"), pay_in_thread.call("4111-1111")])
+        await until_so(lambda: bool(spans.named("process mail")) and bool(spans.named("process post")))
+
+    for name in ("process mail", "process post"):
+        assert spans.one(name).status.description.startswith("ValueError: declined: ")  # type: ignore[union-attr]
+        assert "4111" not in spans.one(name).to_json()
+
+
 async def test_a_verdict_is_told_as_what_it_is(app: Pulse, spans: Collector) -> None:
     @app.task(topic="mail")
     async def later() -> None:

@@ -22,7 +22,7 @@ from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 from tests.waiting import connected
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "database-roles.md").read_text()
-ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read")
+ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read", "pulse_scaler")
 Refused = asyncpg.InsufficientPrivilegeError
 
 
@@ -318,3 +318,14 @@ async def test_an_upgrade_takes_nothing_from_those_who_could_enqueue_and_gives_i
         await assert_refused(_as_role(str(settings.database_url), reader), "select pulse.enqueue('mail')")
     finally:
         await tear_down(name, [f'"{writer}"', reader])
+
+
+# --- counting only
+
+
+async def test_who_may_only_count_counts_and_sees_no_job(house: House) -> None:
+    url = house.settings("pulse_scaler").database_url
+
+    await execute(url, "select sum(jobs) from pulse.counts; select sum(jobs) from pulse.tallies")
+    assert await allowed(house, "pulse_scaler") == {("counts", "select"), ("tallies", "select")}
+    await assert_refused(url, "select from pulse.jobs", "select pulse.enqueue('bill')", *DDL)

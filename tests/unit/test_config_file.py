@@ -61,6 +61,7 @@ def test_every_setting_is_read_from_a_file_as_from_the_environment(name: str, he
         ("alarm_networks = []", ""),
         ('alarm_networks = ["10.1.0.0/16", "127.0.0.1"]', "10.1.0.0/16,127.0.0.1"),
         ('server_url = ["grpc://a", "grpc://b"]', "grpc://a,grpc://b"),
+        ('redact = ["password", "card.number"]', "password,card.number"),
     ],
 )
 def test_values_are_written_as_toml_has_them(line: str, value: object) -> None:
@@ -149,6 +150,7 @@ def test_what_is_like_no_setting_is_refused_all_the_same(text: str) -> None:
         ("alarm_batch = 0", "alarm_batch must be at least 1, not 0 (see pulse.toml)"),
         ('schema = "pg_x"', "(see pulse.toml)"),
         ('alarm_target = "ftp://x"', "(see pulse.toml)"),
+        ('redact = ["card[0]"]', "lists need no brackets (see pulse.toml)"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_its_key_and_what_would_be_right(text: str, words: str) -> None:

@@ -36,6 +36,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "tls_key": ("/etc/key.pem", Path("/etc/key.pem")),
     "tls_client_ca": ("/etc/clients.pem", Path("/etc/clients.pem")),
     "http_listen": ("0.0.0.0:80", "0.0.0.0:80"),
+    "http_hosts": ("pulse.example.org", "pulse.example.org"),
     "message_limit": ("4194304", 4 << 20),
     "calls_per_second": ("50", 50),
     "streams_per_token": ("20", 20),
@@ -57,6 +58,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "alarm_networks": ("10.1.0.0/16, fd00::/8, 127.0.0.1", "10.1.0.0/16, fd00::/8, 127.0.0.1"),
     "alarm_ports": ("443,9443", "443,9443"),
     "alarm_plain_http": ("yes", True),
+    "redact": ("password, Card.number", "password, Card.number"),
     "keep_completed": ("1h", timedelta(hours=1)),
     "keep_canceled": ("2d", timedelta(days=2)),
     "keep_dead_lettered": ("90d", timedelta(days=90)),
@@ -91,6 +93,8 @@ def test_an_empty_environment_means_the_defaults() -> None:
 def test_http_is_turned_off_by_saying_nothing() -> None:
     assert Settings.from_env({"PULSE_HTTP_LISTEN": ""}).http_listen == ""
     assert Settings.from_env({}, http_listen="").http_listen == ""
+    with pytest.raises(InvalidSettings, match="http_hosts: 'a b' is not the name of a host"):
+        Settings(http_hosts="ok.example, a b")
 
 
 def test_what_is_not_ours_is_not_read() -> None:
@@ -219,6 +223,8 @@ def test_settings_do_not_change_once_they_are_made() -> None:
         {"streams_per_token": 0},
         {"alarm_networks": "10.0.0.1/8"},
         {"alarm_networks": "intranet"},
+        {"redact": "password,card..number"},
+        {"redact": "card[0]"},
         {"alarm_ports": "443,https"},
         {"alarm_ports": "0"},
         {"alarm_ports": "65536"},

@@ -42,7 +42,7 @@ def test_a_scope_for_a_topic_ends_at_the_first_colon() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, operate or admin"),
+        ("", "it is submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, read, operate or admin"),
         ("alarm", "it is submit"),
         ("alarms:", "name an owner after the colon, or write alarms for all owners"),
         ("alarms:*", "or write alarms for all owners"),
@@ -54,6 +54,7 @@ def test_a_scope_for_a_topic_ends_at_the_first_colon() -> None:
         ("work:*", "or write work for all topics"),
         ("operate:mail", "operate is for all topics"),
         ("admin:mail", "admin is for all topics"),
+        ("read:mail", "read is for all topics"),
     ],
 )
 def test_what_is_no_scope_is_refused_and_says_what_would_be(text: str, words: str) -> None:
@@ -69,12 +70,13 @@ def test_a_topic_that_could_not_be_one_is_refused(topic: str) -> None:
 
 @pytest.mark.parametrize(("kind", "right"), list(product(ScopeKind, Right)))
 def test_a_scope_grants_what_the_table_says(kind: ScopeKind, right: Right) -> None:
-    expected = {
-        "submit": {"submit", "follow"},
+    expected: dict[str, set[str]] = {
+        "submit": {"submit", "follow", "tend"},
         "work": {"work"},
-        "alarms": {"set_alarm", "tend_alarm"},
-        "operate": {"operate", "follow", "tend_alarm"},
-        "admin": {"submit", "follow", "work", "operate", "admin", "set_alarm", "tend_alarm"},
+        "alarms": {"set_alarm", "see_alarm", "tend_alarm"},
+        "read": {"follow", "see", "see_alarm"},
+        "operate": {"operate", "see", "follow", "tend", "see_alarm", "tend_alarm"},
+        "admin": set(Right),
     }
 
     assert Scope(kind).grants(right) is Scope(kind).grants(right, "mail") is (right in expected[kind])

@@ -18,7 +18,9 @@ import click
 from pulse.cli.options import Command
 from pulse.cli.output import Cell, Column, Styled, console, escape, say, say_each, show_table
 from pulse.cli.session import Session, run
+from pulse.doors.http import is_installed
 from pulse.model.errors import Conflict
+from pulse.model.server_url import HTTP_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,7 +210,10 @@ def _next_commands(session: Session) -> list[str]:
     flags = {**session.flags, "schema": SCHEMA}
     given = " ".join(f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in flags.items())
     pulse = f"{_program()} {given}"
-    return [f"{pulse} topics list", f"{pulse} jobs list --status dead_lettered"]
+    commands = [f"{pulse} topics list", f"{pulse} jobs list --status dead_lettered"]
+    if is_installed():
+        commands.append(f"{pulse} server  # and a look at its dashboard, http://127.0.0.1:{HTTP_PORT}/")
+    return commands
 
 
 def _program() -> str:

@@ -41,7 +41,8 @@ class _Thread:
     """An echo on a loop of its own: this process watches files meanwhile."""
 
     def __init__(self, settings: Settings) -> None:
-        self._echo = Echo(partial(show_as_line, to_stderr=True), secrets=secrets_of(settings))
+        show = partial(show_as_line, to_stderr=True)
+        self._echo = Echo(show, secrets=secrets_of(settings), redaction=settings.redaction)
         self._is_up = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._live, name="pulse echo", daemon=True)

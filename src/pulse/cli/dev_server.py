@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pulse.cli.output import say
+from pulse.doors.http import is_installed
 from pulse.model.errors import ServerUnreachable
 from pulse.model.server_url import HTTP_PORT, Address, parse_listen
 
@@ -40,7 +41,7 @@ def dev_server(settings: Settings) -> Iterator[str | None]:
         _wait_for(process, address)
         say(f"  server    grpc://{address}", to_stderr=True)
         if http is not None:
-            say(f"  http      http://{http}", to_stderr=True)
+            say(f"  dashboard http://{http}/", to_stderr=True)
         yield f"grpc://{address}"
     finally:
         assert process.stdin is not None
@@ -54,7 +55,7 @@ def dev_server(settings: Settings) -> Iterator[str | None]:
 
 def _http_address(settings: Settings) -> Address | None:
     """None where nobody wants it, or it is not installed."""
-    if not settings.http_listen or find_spec("fastapi") is None or find_spec("uvicorn") is None:
+    if not settings.http_listen or not is_installed():
         return None
     return _free_address(parse_listen(settings.http_listen, HTTP_PORT).port)
 

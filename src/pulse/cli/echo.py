@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pulse.cli.session import Session
     from pulse.doors.echo import Arrival, Secrets
+    from pulse.model.redaction import Redaction
     from pulse.settings import Settings
 
 PORT = 8703
@@ -48,12 +49,15 @@ def echo(session: Session, port: int, status: int, secret: str | None) -> None:
 
     show = show_as_json if session.as_json else show_as_line
     try:
-        run(_serve(show, secrets_for(session, secret), port=port, status=status))
+        redaction = session.settings().redaction
+        run(_serve(show, secrets_for(session, secret), port=port, status=status, redaction=redaction))
     except KeyboardInterrupt:
         return
 
 
-async def _serve(show: Callable[[Arrival], None], secrets: Secrets | None, *, port: int, status: int) -> None:
+async def _serve(
+    show: Callable[[Arrival], None], secrets: Secrets | None, *, port: int, status: int, redaction: Redaction
+) -> None:
     import asyncio
     import signal
 
@@ -62,7 +66,7 @@ async def _serve(show: Callable[[Arrival], None], secrets: Secrets | None, *, po
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    async with serve_echo(Echo(show, secrets=secrets, status=status), port=port) as found:
+    async with serve_echo(Echo(show, secrets=secrets, status=status, redaction=redaction), port=port) as found:
         checked = "checked" if secrets else "not checked: there is neither --secret nor a database"
         lines = [f"Pulse echo, at http://{HOST}:{found}. Ctrl-C ends it.", f"  answers   {status}"]
         say("\n".join([*lines, f"  signed    {checked}"]), to_stderr=True)

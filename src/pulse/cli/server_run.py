@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.manager import READY, STOPPING, tell_manager
 from pulse.cli.output import say, show_json
 from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
@@ -102,7 +103,9 @@ class ServerProcess:
                 calm_collector()
                 if not self._plan.until_stdin_ends:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
+                tell_manager(READY)
                 await self._is_told_to_stop.wait()
+                tell_manager(STOPPING)
                 await self._drain(self._server)
         return REFUSED if self._signals > 1 else OK
 

@@ -39,7 +39,7 @@ def tokens() -> None:
     required=True,
     metavar="SCOPE",
     help="What it may do; repeat it for more. submit, work (each also for one topic, as in work:mail), "
-    "alarms (also for one owner, as in alarms:shop), operate, admin.",
+    "alarms (also for one owner, as in alarms:shop), read, operate, admin.",
 )
 @click.option("--expires", metavar="LENGTH", callback=read_length, help="For how long it is good: 12h, 90d (for ever).")
 @click.pass_obj

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.manager import READY, STOPPING, tell_manager
 from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
@@ -41,7 +42,7 @@ log = logging.getLogger("pulse.worker")
 RELOAD_GRACE = timedelta(seconds=2)  # whoever saves a file wants to see it run
 LAST_TASKS = 2.0  # seconds for what the application left on the loop
 LAST_WORDS = 2.0  # seconds for logs and streams that somebody may hold
-SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key")
+SHARED = ("database_url", "schema", "state_dir", "server_url", "token", "tls_ca", "tls_cert", "tls_key", "redact")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -114,7 +115,9 @@ class WorkerProcess:
         self._plan = plan
         self._app = app
         self._settings = app.settings
-        self._worker = Worker(app, topics=plan.topics or None, open_link=self._open_link)
+        self._worker = Worker(
+            app, topics=plan.topics or None, open_link=self._open_link, on_ready=lambda: tell_manager(READY)
+        )
         self._health = Health(self._worker, self._ask_database, self._metrics)
         self._link: Link | None = None
         self._signals = 0
@@ -195,6 +198,7 @@ class WorkerProcess:
         self._left_at_stop = self._worker.running  # from here on it starts nothing more
         self._worker.stop()
         self._is_told_to_stop.set()
+        tell_manager(STOPPING)
         if not self._plan.is_child:
             log.info("%s: stopping; once more gives back at once what still runs", name)
 

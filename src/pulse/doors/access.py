@@ -27,10 +27,13 @@ SHOWN_SCOPES = 10
 DEEDS = {
     Right.SUBMIT: ("submit jobs", "submit to topic {}"),
     Right.FOLLOW: ("follow jobs", "follow jobs of topic {}"),
+    Right.TEND: ("act on jobs and schedules", "act on jobs and schedules of topic {}"),
     Right.WORK: ("work", "work on topic {}"),
+    Right.SEE: ("list what there is", "list what there is of topic {}"),
     Right.OPERATE: ("operate", "operate topic {}"),
     Right.ADMIN: ("administer", "administer topic {}"),
     Right.SET_ALARM: ("set alarms", "set alarms of owner {}"),
+    Right.SEE_ALARM: ("see alarms", "see alarms of owner {}"),
     Right.TEND_ALARM: ("tend alarms", "tend alarms of owner {}"),
 }
 

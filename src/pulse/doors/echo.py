@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from pulse.model.errors import InvalidOption, InvalidSignature, PulseError
+from pulse.model.redaction import NO_REDACTION, Redaction
 from pulse.webhooks import verify
 
 log = logging.getLogger("pulse.echo")
@@ -54,10 +55,18 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 class Echo:
     """Shows what arrives. Without `secrets` signatures are not checked."""
 
-    def __init__(self, show: Callable[[Arrival], None], *, secrets: Secrets | None = None, status: int = 200) -> None:
+    def __init__(
+        self,
+        show: Callable[[Arrival], None],
+        *,
+        secrets: Secrets | None = None,
+        status: int = 200,
+        redaction: Redaction = NO_REDACTION,
+    ) -> None:
         self._show = show
         self._secrets = secrets
         self._status = status
+        self._redaction = redaction
         self._known: Sequence[str] = ()
         self._read_at = float("-inf")
 
@@ -66,7 +75,8 @@ class Echo:
             return web.Response(text="Pulse echo: wakes that are sent here by POST are shown on its terminal.\n")
         body = await request.read()
         signature, why = await self._check(body, request)
-        self._show(_arrival(body, request, signature, why, self._status))
+        shown = self._redaction.json(body.decode(errors="replace")).encode() if self._redaction else body
+        self._show(_arrival(shown, request, signature, why, self._status))
         return web.json_response({"echo": signature.value}, status=self._status)
 
     async def _check(self, body: bytes, request: web.Request) -> tuple[Signature, str | None]:

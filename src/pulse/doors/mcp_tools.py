@@ -208,7 +208,7 @@ async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
 
 
 async def list_alarms(asking: Asking, given: AlarmList) -> AlarmListAnswer:
-    asking.caller.check(Right.TEND_ALARM, asking.owner)
+    asking.caller.check(Right.SEE_ALARM, asking.owner)
     wanted = AlarmFilter(owner=asking.owner, status=given.status, label=given.label)
     page = await asking.link.alarms.find(wanted, after=given.after, limit=given.limit)
     return AlarmListAnswer(alarms=[AlarmAnswer(**_facts(alarm)) for alarm in page.alarms], next=page.next)

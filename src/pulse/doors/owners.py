@@ -1,6 +1,6 @@
 """Whose alarms may a caller set, see and touch? The same at every door.
 
-An alarm has an owner where a job has a topic. Whoever may not tend an alarm is told that there is none, so that nobody
+An alarm has an owner where a job has a topic. Whoever may not see an alarm is told that there is none, so that nobody
 learns from a refusal what others have.
 """
 
@@ -44,10 +44,10 @@ def owner_to_set(caller: Caller, given: str | None) -> str:
 
 def owner_to_list(caller: Caller, given: str | None) -> str | None:
     """Whose alarms are listed; none: everybody's. To be refused tells nothing of what there is."""
-    if not given and caller.may(Right.TEND_ALARM, ALL):
+    if not given and caller.may(Right.SEE_ALARM, ALL):
         return None
     owner = check_name("owner", given) if given else own_owner(caller)
-    caller.check(Right.TEND_ALARM, owner)
+    caller.check(Right.SEE_ALARM, owner)
     return owner
 
 
@@ -57,17 +57,24 @@ def filter_to_list(caller: Caller, wanted: AlarmFilter) -> AlarmFilter:
 
 
 async def find_to_tend(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
-    """The alarm, by its id or its name, once the caller may tend it. Act on it by its id: its name may change hands."""
+    """As `find_to_see`, once the caller may tend it, too. Act on it by its id: its name may change hands."""
+    alarm = await find_to_see(alarms, caller, key, given)
+    caller.check(Right.TEND_ALARM, alarm.owner)
+    return alarm
+
+
+async def find_to_see(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
+    """The alarm, by its id or its name, once the caller may see it."""
     own_id = _id_of(key)
     if given:
         check_name("owner", given)
     owner = given or (own_owner(caller) if own_id is None else None)
     if own_id is None:
         check_alarm_name(key)
-    if owner is not None and not caller.may(Right.TEND_ALARM, owner):
+    if owner is not None and not caller.may(Right.SEE_ALARM, owner):
         raise AlarmNotFound(key)
     alarm = await alarms.get(own_id or key, owner=owner)
-    if not caller.may(Right.TEND_ALARM, alarm.owner):
+    if not caller.may(Right.SEE_ALARM, alarm.owner):
         raise AlarmNotFound(key)
     return alarm
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pulse.delivery.signing import new_secret
+from pulse.engine.masks import mask_alarm, mask_deliveries
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
     DEFAULT_OWNER,
@@ -53,6 +54,7 @@ class Alarms:
         self._database = database
         self._wakeups = wakeups
         self._settings = database.settings
+        self._redaction = database.settings.redaction
         self._rules = rules_of(database.settings)
         self._mint = Mint()
 
@@ -60,7 +62,7 @@ class Alarms:
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """By id, or by name among those of its owner. With an owner, another's alarm is not found."""
-        return await self._database.run(lambda conn: _find(conn, key, owner))
+        return self._masked(await self._database.run(lambda conn: _find(conn, key, owner)))
 
     async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
         """A page of alarms, newest first."""
@@ -74,7 +76,9 @@ class Alarms:
             return await store.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
-        return AlarmPage(found[:limit], str(found[limit - 1].id) if len(found) > limit else None)
+        return AlarmPage(
+            [self._masked(alarm) for alarm in found[:limit]], str(found[limit - 1].id) if len(found) > limit else None
+        )
 
     async def deliveries(
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
@@ -87,7 +91,10 @@ class Alarms:
             alarm = await _find(conn, key, owner)
             found = await store.list_deliveries(conn, alarm_id=alarm.id, before=before, limit=limit + 1)
             more = str(found[limit - 1][0]) if len(found) > limit else None
-            return DeliveryPage([delivery for _, delivery in found[:limit]], more)
+            deliveries = [delivery for _, delivery in found[:limit]]
+            if self._redaction:
+                deliveries = mask_deliveries(self._redaction, deliveries, alarm.payload)
+            return DeliveryPage(deliveries, more)
 
         return await self._database.run(work)
 
@@ -95,6 +102,7 @@ class Alarms:
 
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
         """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
+        self._redaction.check_whole(new.payload)
         destination = await self._check_target(new)
         call_id = own_id or self._mint.ids([0])[0]
 
@@ -120,8 +128,7 @@ class Alarms:
             return SetAlarm(alarm, is_new=deed != "same")
 
         answer = await self._database.run_together(work)
-        self._told_of(answer.alarm)
-        return answer
+        return SetAlarm(self._told_of(answer.alarm), is_new=answer.is_new)
 
     async def _check_target(self, new: NewAlarm) -> str:
         """The destination, once everything about it that can be known now is in order."""
@@ -145,7 +152,7 @@ class Alarms:
                 raise AlarmConflict(alarm.id, f"has {alarm.status}, so there is nothing to cancel")
             return alarm
 
-        return await self._database.run_together(work)
+        return self._masked(await self._database.run_together(work))
 
     async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Deliver nothing until it is resumed."""
@@ -156,7 +163,7 @@ class Alarms:
                 return paused
             raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active one can be paused")
 
-        return await self._database.run_together(work)
+        return self._masked(await self._database.run_together(work))
 
     async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
@@ -211,10 +218,13 @@ class Alarms:
         return await self._database.run_together(work)
 
     def _told_of(self, alarm: Alarm) -> Alarm:
-        """Those who deliver must not sleep past it."""
+        """The alarm as it may be shown, once those who deliver cannot sleep past it."""
         if alarm.next_fire_at is not None and alarm.paused_at is None:
             self._wakeups.wake_later(alarm.next_fire_at - alarm.updated_at)
-        return alarm
+        return self._masked(alarm)
+
+    def _masked(self, alarm: Alarm) -> Alarm:
+        return mask_alarm(self._redaction, alarm)
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -15,11 +15,13 @@ from uuid import UUID
 from pulse.engine.fires import Fires
 from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
+from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
 from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
 from pulse.store.alarms import prune_alarms
 from pulse.store.schedules import prune_fires
+from pulse.store.sessions import prune_sessions
 from pulse.store.statistics import forget_series, prune_series
 from pulse.store.wakeups import SOON
 
@@ -176,7 +178,8 @@ class Duties:
                 charted = await prune_series(conn, bucket=bucket, limit=TALLY_BATCH)
                 is_full |= max(pruned, cleared) == BATCH or charted == TALLY_BATCH
             await store.forget_counts(conn)
-            await forget_series(conn)
+            await forget_series(conn, buckets=self._buckets, limit=TALLY_BATCH)
+            await prune_sessions(conn, idle=IDLE)
             alarms = await prune_alarms(
                 conn, keep=self._settings.keep_alarms, keep_deliveries=self._settings.keep_deliveries, limit=BATCH
             )

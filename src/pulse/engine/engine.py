@@ -13,6 +13,7 @@ from pulse.engine.instruments import Instruments
 from pulse.engine.jobs import Jobs
 from pulse.engine.metrics import Metrics
 from pulse.engine.schedules import Schedules
+from pulse.engine.sessions import Sessions
 from pulse.engine.statistics import Statistics
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
@@ -46,6 +47,7 @@ class Engine:
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
+        self.sessions = Sessions(database)
         self.statistics = Statistics(database, buckets=buckets)
         self.duties = Duties(database, self.wakeups, buckets=buckets, instruments=self.instruments)
         self.workers = Workers(database)

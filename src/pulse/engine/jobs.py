@@ -14,6 +14,7 @@ from uuid import UUID
 from pulse.engine.instruments import Instruments
 from pulse.engine.lists import list_page
 from pulse.engine.marks import START, Marks
+from pulse.engine.masks import mask_attempts, mask_job, mask_report
 from pulse.model.errors import (
     BatchTooLarge,
     Conflict,
@@ -88,6 +89,7 @@ class Jobs:
         self._database = database
         self._wakeups = wakeups
         self._settings = database.settings
+        self._redaction = database.settings.redaction
         self._mint = Mint()
         self._marks = Marks()
         wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
@@ -151,6 +153,7 @@ class Jobs:
 
     def _place(self, jobs: Sequence[NewJob]) -> list[Placed]:
         for job in jobs:
+            self._redaction.check_whole(job.payload)
             if len(job.payload) > PAYLOAD_WARNING:
                 log.warning(
                     "payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10
@@ -278,6 +281,7 @@ class Jobs:
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
         waits: list[timedelta] = []
+        reports = await self._masked(reports)
 
         async def report(conn: Connection, bucket: int, items: Sequence[Report]) -> list[ClaimKey]:
             return await _report(conn, bucket, items, waits)
@@ -288,6 +292,17 @@ class Jobs:
         if waits:
             self._wakeups.wake_later(min(waits))
         return answers
+
+    async def _masked(self, reports: Sequence[Report]) -> Sequence[Report]:
+        """Without what their errors quote of marked fields: a worker may not know which these are."""
+        failed = [report.id for report in reports if report.error or report.traceback] if self._redaction else []
+        if not failed:
+            return reports
+        jobs = await self._read(failed)
+        return [
+            mask_report(self._redaction, report, jobs[report.id].payload) if report.id in jobs else report
+            for report in reports
+        ]
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
         """Give back claims that were never started; they are not charged."""
@@ -334,6 +349,10 @@ class Jobs:
     # --- operators
 
     async def get(self, job_id: UUID) -> Job:
+        return mask_job(self._redaction, await self.get_unmasked(job_id))
+
+    async def get_unmasked(self, job_id: UUID) -> Job:
+        """With its payload as it is: to be compared, and not to be shown."""
         found = await self._read([job_id])
         if job_id not in found:
             raise JobNotFound(job_id)
@@ -350,7 +369,8 @@ class Jobs:
                     found |= await store.get_jobs(conn, bucket=bucket, ids=list(over))
             return found
 
-        return await self._database.run(work)
+        finished = await self._database.run(work)
+        return {job_id: mask_job(self._redaction, job) for job_id, job in finished.items()}
 
     async def topics_of(self, job_ids: Sequence[UUID]) -> dict[UUID, str]:
         """The topics of those that are there. A job never changes its topic."""
@@ -367,14 +387,19 @@ class Jobs:
     async def attempts(self, job_id: UUID) -> list[Attempt]:
         """The failed attempts of a job, oldest first."""
         bucket = bucket_of_id(job_id)
-        return await self._database.run(lambda conn: store.list_attempts(conn, bucket=bucket, id=job_id))
+        found = await self._database.run(lambda conn: store.list_attempts(conn, bucket=bucket, id=job_id))
+        if not (self._redaction and found):
+            return found
+        job = (await self._read([job_id])).get(job_id)
+        return mask_attempts(self._redaction, found, job.payload) if job else []  # it was pruned in between
 
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
         wanted = wanted or JobFilter()
-        return await self._database.run(
+        page = await self._database.run(
             lambda conn: list_page(conn, wanted, after=after, limit=limit, buckets=self.buckets)
         )
+        return Page([mask_job(self._redaction, job) for job in page.jobs], page.next) if self._redaction else page
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
         """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""

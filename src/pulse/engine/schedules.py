@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from pulse.engine.fires import note_passed_over
+from pulse.engine.masks import mask_schedule
 from pulse.engine.schedule_sync import Sync
 from pulse.model.errors import (
     InvalidFilter,
@@ -65,6 +66,7 @@ class Schedules:
         self.buckets = buckets
         self._database = database
         self._wakeups = wakeups
+        self._redaction = database.settings.redaction
         self._mint = Mint()
 
     # --- reading
@@ -74,7 +76,7 @@ class Schedules:
             found = await store.find_schedules(conn, *_key(name))
             return _only(found, name)
 
-        return await self._database.run(work)
+        return self._masked(await self._database.run(work))
 
     async def find(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
@@ -85,7 +87,9 @@ class Schedules:
         found = await self._database.run(
             lambda conn: store.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
         )
-        return SchedulePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        return SchedulePage(
+            [self._masked(each) for each in found[:limit]], found[limit - 1].name if len(found) > limit else None
+        )
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
         """What became of its occurrences, newest first."""
@@ -126,7 +130,7 @@ class Schedules:
 
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Creating the same again changes nothing."""
-
+        self._redaction.check_whole(new.job.payload)
         schedule_id = self.mint_id()
 
         async def work(conn: Connection) -> tuple[Schedule, bool]:
@@ -145,10 +149,12 @@ class Schedules:
             return known, known.id == schedule_id  # ours, if the answer to a first try was lost
 
         schedule, is_new = await self._database.run_together(work)
-        return self._told_of(schedule), is_new
+        return self._masked(self._told_of(schedule)), is_new
 
     async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
         """Change some fields. What was fired stays; a new timetable counts from now."""
+        if isinstance(payload := changes.get("payload"), str):
+            self._redaction.check_whole(payload, is_edit=True)
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.app is not None:
@@ -199,7 +205,7 @@ class Schedules:
             await store.delete_schedules(conn, ids=[schedule.id])
             return schedule
 
-        return await self._database.run_together(work)
+        return self._masked(await self._database.run_together(work))
 
     async def _change(self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]]) -> Schedule:
         """With the schedule's row held; answers with it as it then stands."""
@@ -209,7 +215,7 @@ class Schedules:
             await work(conn, schedule)
             return _only(await store.find_schedules(conn, ids=[schedule.id]), name)
 
-        return await self._database.run_together(inside)
+        return self._masked(await self._database.run_together(inside))
 
     # --- firing by hand
 
@@ -291,6 +297,8 @@ class Schedules:
         """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
         check_name("app", app)
         check_deploy(deploy)
+        for each in declared:
+            self._redaction.check_whole(each.schedule.job.payload)
         sync = Sync(app, declared, mint=self.mint_id, bucket_of=self.bucket_of)
         report = await self._database.run_together(
             lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
@@ -306,6 +314,9 @@ class Schedules:
 
     def bucket_of(self, schedule: Schedule) -> int:
         return bucket_of_topic(schedule.job.routed_topic, self.buckets)
+
+    def _masked(self, schedule: Schedule) -> Schedule:
+        return mask_schedule(self._redaction, schedule)
 
     def _told_of(self, schedule: Schedule) -> Schedule:
         """Those who fire must not sleep past its first occurrence."""

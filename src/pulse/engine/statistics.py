@@ -74,7 +74,7 @@ class Statistics:
 
     async def totals(self) -> list[Total]:
         """What ever happened, by topic: exact at this instant."""
-        return await self._database.run(store.read_totals)
+        return await self._database.run(lambda conn: store.read_totals(conn, buckets=self._buckets))
 
     def _home(self, topic: str) -> int:
         return bucket_of_topic(topic, len(self._buckets))

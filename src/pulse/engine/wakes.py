@@ -22,6 +22,7 @@ import msgspec
 from pulse.delivery.breaker import Breakers
 from pulse.delivery.wake import Wake
 from pulse.engine.loops import Loop
+from pulse.engine.masks import mask_delivered
 from pulse.model.alarms import DEFAULT_DESTINATION, DeliveryOutcome
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
@@ -227,7 +228,8 @@ class Wakes:
     async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> Delivered:
         started_at = time.monotonic()
         wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
-        delivered = await deliverer.deliver(wake, secrets=self._secrets)
+        answered = await deliverer.deliver(wake, secrets=self._secrets)
+        delivered = mask_delivered(self._settings.redaction, answered, ringing.payload)
         self._landed.append(Landed(ringing, started_at, delivered))
         return delivered
 

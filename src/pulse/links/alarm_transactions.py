@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pulse.engine.alarms import check_deed, default_failures, rules_of, target_of
+from pulse.engine.masks import mask_alarm
 from pulse.links.transactions import Call, arun_through, run_through
 from pulse.model.alarms import DEFAULT_DESTINATION, SetAlarm
 from pulse.model.errors import AlarmExists
@@ -23,7 +24,7 @@ from pulse.store.alarms import alarm_row, read_written
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pulse.model.alarms import NewAlarm
+    from pulse.model.alarms import Alarm, NewAlarm
     from pulse.settings import Settings
 
     Steps = Generator[Call, Any, SetAlarm]
@@ -67,10 +68,11 @@ async def aset_alarm_through(conn: object, new: NewAlarm, settings: Settings) ->
 
 
 def _steps(new: NewAlarm, settings: Settings) -> Steps:
+    settings.redaction.check_whole(new.payload)
     target = target_of(new, settings, rules_of(settings))
     [(clock, known)] = yield _call(settings, LOOK, new.owner, new.idempotency_key or "")
     if known is not None:
-        return _same(new, known)
+        return SetAlarm(mask_alarm(settings.redaction, _same(new, known)), is_new=False)
     own_id = _mint.ids([0])[0]
     row = alarm_row(
         new,
@@ -82,14 +84,14 @@ def _steps(new: NewAlarm, settings: Settings) -> Steps:
     [(alarm_id, deed)] = yield _call(settings, SET, _written(row, notify=settings.notify))
     check_deed(new, own_id, deed)
     [(text,)] = yield _call(settings, SHOW, alarm_id)
-    return SetAlarm(read_written(text)[0], is_new=deed != "same")
+    return SetAlarm(mask_alarm(settings.redaction, read_written(text)[0]), is_new=deed != "same")
 
 
-def _same(new: NewAlarm, text: str) -> SetAlarm:
+def _same(new: NewAlarm, text: str) -> Alarm:
     alarm, fingerprint = read_written(text)
     if fingerprint != new.fingerprint():
         raise AlarmExists(str(new.idempotency_key))
-    return SetAlarm(alarm, is_new=False)
+    return alarm
 
 
 def _written(row: dict[str, object | UUID], *, notify: bool) -> str:

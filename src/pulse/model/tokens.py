@@ -29,33 +29,40 @@ class Right(StrEnum):
     """What a call may need."""
 
     SUBMIT = "submit"
-    FOLLOW = "follow"  # read, await and cancel single jobs
+    FOLLOW = "follow"  # read and await single jobs and schedules
+    TEND = "tend"  # cancel such a job; pause, resume, trigger, backfill and delete such a schedule
     WORK = "work"
+    SEE = "see"  # lists, attempts, topics and workers
     OPERATE = "operate"
     ADMIN = "admin"
     SET_ALARM = "set_alarm"
-    TEND_ALARM = "tend_alarm"  # see, pause, resume, cancel and fire it
+    SEE_ALARM = "see_alarm"
+    TEND_ALARM = "tend_alarm"  # pause, resume, cancel and fire it
 
 
 class ScopeKind(StrEnum):
     SUBMIT = "submit"
     WORK = "work"
     ALARMS = "alarms"
+    READ = "read"
     OPERATE = "operate"
     ADMIN = "admin"
 
 
+READING = frozenset({Right.FOLLOW, Right.SEE, Right.SEE_ALARM})
+
 # The only rights there are. An operator sees and cancels jobs of every topic and alarms of every owner, but has no
-# business making any.
+# business making any. A reader sees what an operator sees, and changes nothing: no right to act may come in there.
 GRANTS: dict[ScopeKind, frozenset[Right]] = {
-    ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW}),
+    ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW, Right.TEND}),
     ScopeKind.WORK: frozenset({Right.WORK}),
-    ScopeKind.ALARMS: frozenset({Right.SET_ALARM, Right.TEND_ALARM}),
-    ScopeKind.OPERATE: frozenset({Right.OPERATE, Right.FOLLOW, Right.TEND_ALARM}),
+    ScopeKind.ALARMS: frozenset({Right.SET_ALARM, Right.SEE_ALARM, Right.TEND_ALARM}),
+    ScopeKind.READ: READING,
+    ScopeKind.OPERATE: READING | {Right.OPERATE, Right.TEND, Right.TEND_ALARM},
     ScopeKind.ADMIN: frozenset(Right),
 }
 PER_TOPIC = {ScopeKind.SUBMIT: "topic", ScopeKind.WORK: "topic", ScopeKind.ALARMS: "owner"}  # or per owner, of alarms
-WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, operate or admin"
+WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, read, operate or admin"
 
 
 class Scope(NamedTuple):

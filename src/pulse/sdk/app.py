@@ -249,6 +249,7 @@ class Pulse:
         if conn is not None:
             from pulse.links.transactions import enqueue_through
 
+            self._check_whole(jobs)
             return enqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
         return [answer.id for answer in self.portal.call(lambda link: link.submit(jobs))]
 
@@ -256,8 +257,13 @@ class Pulse:
         if conn is not None:
             from pulse.links.transactions import aenqueue_through
 
+            self._check_whole(jobs)
             return await aenqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
         return [answer.id for answer in await self.portal.acall(lambda link: link.submit(jobs))]
+
+    def _check_whole(self, jobs: list[NewJob]) -> None:
+        for job in jobs:
+            self.settings.redaction.check_whole(job.payload)
 
     def handle(self, job_id: UUID | str) -> JobHandle[Any]:
         """The handle of a job whose id was kept somewhere."""

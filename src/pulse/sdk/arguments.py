@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import msgspec
 
 from pulse.model.errors import InvalidArguments, InvalidResult, InvalidTask
+from pulse.model.redaction import NO_REDACTION
 from pulse.model.text import PAYLOAD_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pulse.model.redaction import Redaction
 
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(\w*)([^`]*)`$")
 _SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -30,8 +33,16 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 class Arguments:
     """The parameters of one function, without the leading context."""
 
-    def __init__(self, task: str, function: Callable[..., Any], *, takes_context: bool) -> None:
+    def __init__(
+        self,
+        task: str,
+        function: Callable[..., Any],
+        *,
+        takes_context: bool,
+        redaction: Callable[[], Redaction] = lambda: NO_REDACTION,
+    ) -> None:
         self._task = task
+        self._redaction = redaction  # asked when something is refused: a validator may quote what it was given
         self._function = function
         parameters = list(inspect.signature(function).parameters.values())[1 if takes_context else 0 :]
         self._signature = inspect.Signature(parameters)
@@ -98,7 +109,7 @@ class Arguments:
         try:
             return self._decoder.decode(payload)
         except msgspec.ValidationError as error:
-            raise InvalidArguments(self._task, _explain(str(error))) from None
+            raise InvalidArguments(self._task, self._redaction().text(_explain(str(error)), payload)) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArguments(self._task, f"the payload is not JSON: {error}") from None
 

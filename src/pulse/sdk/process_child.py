@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pulse.engine.masks import mask_report
 from pulse.model.errors import InvalidApp
 from pulse.model.jobs import Claim, Progress, Report
+from pulse.model.redaction import NO_REDACTION, Redaction, read_redaction
 from pulse.model.text import clean_error
 from pulse.sdk.context import Context, during
 from pulse.sdk.locate import load_app, load_module
@@ -72,7 +74,7 @@ def serve(channel: Channel) -> None:
             channel.send(Unfit(_why_unfit(error)))
             return
         channel.send(Ready())
-        bench = Bench(app, runner, channel)
+        bench = Bench(app, runner, channel, read_redaction(hello.redact))
         while isinstance(work := channel.receive(), Work):
             channel.send(Done(bench.run(work)))
         _finish(app, runner)
@@ -109,10 +111,13 @@ class Channel:
 class Bench:
     """Where the handlers run. Async ones share one event loop, so what a startup hook opened there stays usable."""
 
-    def __init__(self, app: Pulse, runner: asyncio.Runner, channel: Channel) -> None:
+    def __init__(
+        self, app: Pulse, runner: asyncio.Runner, channel: Channel, redaction: Redaction = NO_REDACTION
+    ) -> None:
         self._app = app
         self._runner = runner
         self._channel = channel
+        self._redaction = redaction
         self._pid = os.getpid()
 
     def run(self, work: Work) -> Report:
@@ -129,7 +134,7 @@ class Bench:
         if os.getpid() != self._pid:  # a copy of us, made by a handler that forked and came back: it has no voice
             os._exit(0)
         _flush_output()
-        return _shortened(report)
+        return _shortened(mask_report(self._redaction, report, claim.payload))
 
     def _run_here(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
         claim = work.claim
@@ -184,7 +189,7 @@ def _report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException)
 
 
 def _shortened(report: Report) -> Report:
-    """Errors as they will be stored, so that one of a gigabyte stays here."""
+    """Errors as they will be stored, so that one of a gigabyte stays here. Masked before: values must not be cut."""
     if not report.error and not report.traceback:
         return report
     return msgspec.structs.replace(report, error=clean_error(report.error), traceback=report.clean_traceback)

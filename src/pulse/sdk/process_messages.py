@@ -27,6 +27,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     sys_path: list[str]
     argv: list[str]
     logs: Logs | None = None  # as the worker writes them, if that was left to us
+    redact: str = ""  # fields of payloads that errors must not quote: the worker's, which may not be the app's
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):

@@ -26,9 +26,10 @@ class ProcessPool:
 
     jobs_per_process = 1_000  # then it is replaced: what handlers leak goes with it
 
-    def __init__(self, app: Pulse, size: int) -> None:
+    def __init__(self, app: Pulse, size: int, *, redact: str = "") -> None:
         refuse_while_loading()
         self._app = app
+        self._redact = redact
         self._seats = asyncio.Semaphore(size)
         self._idle: list[Process] = []  # the last one used first, so that one stays busy rather than all lukewarm
         self._starting: list[asyncio.Task[Process]] = []  # that no job waits for
@@ -93,8 +94,8 @@ class ProcessPool:
     async def _start(self) -> Process:
         if self._is_closed:
             raise Unusable("its worker has stopped")
-        path = [str(entry) for entry in sys.path]
-        hello = Hello(path_of(self._app), modules_of(self._app), path, sys.argv, how_logs_are_written())
+        surroundings = [str(entry) for entry in sys.path], sys.argv, how_logs_are_written()
+        hello = Hello(path_of(self._app), modules_of(self._app), *surroundings, redact=self._redact)
         process = Process()
         self._processes.add(process)
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulse.model.errors import InvalidArguments, InvalidSchedule, InvalidTask
 from pulse.model.jobs import NewJob
+from pulse.model.redaction import MASK
 from pulse.model.schedules import JOB_FIELDS, Declared, NewSchedule
 from pulse.model.text import check_name
 from pulse.sdk.arguments import Result, write_json
@@ -116,8 +117,10 @@ class Schedules:
         if args is not None:
             new = self._job(task, args)
         elif (known := self._find(task)) is not None:
-            known.arguments.unpack(job.payload)  # what stays has to suit the new task
+            if MASK not in job.payload:  # what stays has to suit the new task, as far as it may be seen
+                known.arguments.unpack(job.payload)
             new = self._template(known, job.payload)
+            return {name: getattr(new, name) for name in JOB_FIELDS if name != "payload"}
         else:
             return {"task": task}
         return {name: getattr(new, name) for name in JOB_FIELDS}

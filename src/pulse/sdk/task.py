@@ -64,7 +64,9 @@ class Task(Generic[P, R, C]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.where: Where = "process" if executor == "process" else "loop" if self.is_async else "thread"
         self.takes_context = _takes_context(function)
-        self.arguments = Arguments(name, function, takes_context=self.takes_context)
+        self.arguments = Arguments(
+            name, function, takes_context=self.takes_context, redaction=lambda: app.settings.redaction
+        )
         self.result = Result(name, function)
         self.options = options
         self.make = options.maker(name)  # from a payload that suits it

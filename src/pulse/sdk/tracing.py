@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
+from pulse.engine.masks import mask_report
 from pulse.model.jobs import Outcome
-from pulse.sdk.runs import Cut
 from pulse.version import __version__
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, Tracer
 
     from pulse.model.jobs import Claim, NewJob, Report
+    from pulse.model.redaction import Redaction
     from pulse.sdk.runs import Run
 
 log = logging.getLogger("pulse.trace")
@@ -186,7 +187,7 @@ class Enqueueing:
         if self._span is None:
             return
         if kind is not None:
-            self._span.set_attribute("error.type", kind.__qualname__)
+            _set_failed(self._span, kind.__qualname__, "")  # its words are the caller's, who gets it raised
         _unhindered(self._use.__exit__, kind, error, trace)
 
     def sent(self, ids: list[UUID]) -> list[UUID]:
@@ -201,7 +202,7 @@ class Enqueueing:
         topics = [job.routed_topic for job in self.jobs]
         about = _about("enqueue", "send", topics, [job.task for job in self.jobs], [job.id for job in self.jobs])
         span = tracer.start_span(_name("enqueue", topics), kind=trace.SpanKind.PRODUCER, attributes=about)
-        self._use: AbstractContextManager[Span] = trace.use_span(span, end_on_exit=True)
+        self._use: AbstractContextManager[Span] = _use(span)
         self._span = self._use.__enter__()
         if carrier := carry():
             self.jobs = [job if job.trace else msgspec.structs.replace(job, trace=carrier) for job in self.jobs]
@@ -254,17 +255,20 @@ class Processing:
 UNSEEN = Processing()
 
 
-def processing(run: Run, *, worker: str, as_child: bool = False) -> Processing:
+def processing(run: Run, *, worker: str, redaction: Redaction, as_child: bool = False) -> Processing:
     tracer = find_tracer()
-    return UNSEEN if tracer is None else _unhindered(_Seen, tracer, run, worker, as_child=as_child) or UNSEEN
+    if tracer is None:
+        return UNSEEN
+    return _unhindered(_Seen, tracer, run, worker, redaction, as_child=as_child) or UNSEEN
 
 
 class _Seen(Processing):
-    def __init__(self, tracer: Tracer, run: Run, worker: str, *, as_child: bool) -> None:
+    def __init__(self, tracer: Tracer, run: Run, worker: str, redaction: Redaction, *, as_child: bool) -> None:
         from opentelemetry import trace
         from opentelemetry.context import Context
 
         self._run = run
+        self._redaction = redaction
         claim, creation = run.claim, _creation(run.claim)
         about = _about("process", "process", [claim.topic], [claim.task], [claim.id]) | {
             "messaging.client.id": worker,
@@ -280,7 +284,7 @@ class _Seen(Processing):
             attributes=about,
             links=_links([creation]),
         )
-        self._use = trace.use_span(self._span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
+        self._use = _use(self._span)
 
     def __enter__(self) -> Processing:
         self._use.__enter__()
@@ -296,20 +300,32 @@ class _Seen(Processing):
         cut = self._run.cut
         if cut is not None:
             self._span.set_attribute("pulse.job.outcome", cut.name.lower())
-            self._fail(cut.name.lower(), cut.value, None if cut is not Cut.TIMEOUT else error)
+            _set_failed(self._span, cut.name.lower(), cut.value)
         elif report is not None:
             self._span.set_attribute("pulse.job.outcome", report.outcome.value.lower())
             if report.outcome in (Outcome.FAIL, Outcome.DISCARD):
-                name = type(error).__qualname__ if error else _named_in(report.error)
-                self._fail(name, (report.clean_error or "").partition("\n")[0], error)
+                self._tell_of_failure(mask_report(self._redaction, report, self._run.claim.payload), error)
 
-    def _fail(self, name: str, words: str, error: BaseException | None) -> None:
-        from opentelemetry.trace import Status, StatusCode
+    def _tell_of_failure(self, report: Report, error: BaseException | None) -> None:
+        """In the words of the report, in which nothing stands that is not to be shown."""
+        name, words = type(error).__qualname__ if error else _named_in(report.error), report.clean_error or ""
+        _set_failed(self._span, name, words.partition("\n")[0])
+        event = {"exception.type": name, "exception.message": words.removeprefix(f"{name}: ")}
+        self._span.add_event("exception", event | {"exception.stacktrace": report.clean_traceback or ""})
 
-        self._span.set_attribute("error.type", name)
-        self._span.set_status(Status(StatusCode.ERROR, words))
-        if error is not None:
-            self._span.record_exception(error)
+
+def _use(span: Span) -> AbstractContextManager[Span]:
+    """Be in it. What it says of errors we say ourselves."""
+    from opentelemetry import trace
+
+    return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
+
+
+def _set_failed(span: Span, name: str, words: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", name)
+    span.set_status(Status(StatusCode.ERROR, words))
 
 
 def _named_in(error: str) -> str:

@@ -19,6 +19,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pulse.engine.masks import mask_report
 from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, PulseError
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
@@ -65,6 +66,7 @@ class Worker:
         topics: Sequence[str] | None = None,
         settings: Settings | None = None,
         open_link: OpenLink = open_any,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.app = app
         self.settings = settings or app.settings
@@ -76,6 +78,8 @@ class Worker:
         self.done = 0  # runs that ended, however they did
         self.unreported = 0  # results that nobody took before it had to end
         self._open_link = open_link
+        self._on_ready = on_ready
+        self._redaction = self.settings.redaction
         self._slots = Slots(self._sizes(), self.topics, app.tasks.values())
         self._held: dict[Any, Run] = {}
         self._running: dict[Any, Run] = {}
@@ -130,6 +134,7 @@ class Worker:
             link.on_dead_letter(self._mourn)
             link.start(self)
             self.is_ready = True
+            self._on_ready()
             try:
                 await self._claim_while_wanted()
                 await self._drain()
@@ -287,7 +292,8 @@ class Worker:
         self._ended(run)
 
     def _traced(self, run: Run) -> Processing:
-        return processing(run, worker=self.name, as_child=self.settings.trace_as_child)
+        as_child = self.settings.trace_as_child
+        return processing(run, worker=self.name, redaction=self._redaction, as_child=as_child)
 
     async def _report_of(self, run: Run) -> Report | None:
         task = run.task
@@ -386,7 +392,7 @@ class Worker:
         if run.cut in (Cut.LOST, Cut.CANCELED):
             self._held.pop((claim.id, claim.lease_id), None)
         elif run.report is not None:
-            self._reporter.report(run.report)
+            self._reporter.report(mask_report(self._redaction, run.report, claim.payload))
         elif run.cut is Cut.TIMEOUT:
             self._reporter.report(report_timeout(claim))
         else:
@@ -490,7 +496,7 @@ class Worker:
 
     def _process_pool(self) -> ProcessPool:
         if self._processes is None:
-            self._processes = ProcessPool(self.app, self._slots.sizes["process"])
+            self._processes = ProcessPool(self.app, self._slots.sizes["process"], redact=self.settings.redact)
         return self._processes
 
     @asynccontextmanager

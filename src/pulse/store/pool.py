@@ -330,7 +330,7 @@ def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a
         case asyncpg.LockNotAvailableError():
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
-            return InvalidInput(f"the database cannot take this value: {error}")
+            return InvalidInput(f"the database cannot take this value: {_words(error)}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
             return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")
         case asyncpg.InvalidCatalogNameError() | asyncpg.InvalidAuthorizationSpecificationError():
@@ -352,4 +352,9 @@ def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a
         ):
             reason = str(error) or type(error).__name__
             return DatabaseUnreachable(f"cannot reach the database: {reason}; is it running, is the address right?")
-    return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {error}")
+    return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
+
+
+def _words(error: BaseException) -> str:
+    """Without the detail, which may be the whole row, and so a payload."""
+    return str(getattr(error, "message", None) or error)

@@ -52,8 +52,8 @@ async def read_recent(conn: Connection, *, buckets: Sequence[int]) -> list[Recen
     return [Recent(row["span"], row["topic"], Event(row["event"]), row["jobs"]) for row in rows]
 
 
-async def read_totals(conn: Connection) -> list[Total]:
-    rows = await conn.rows("read_totals")
+async def read_totals(conn: Connection, *, buckets: Sequence[int]) -> list[Total]:
+    rows = await conn.rows("read_totals", buckets=list(buckets))
     return [Total(topic, Event(event), took, jobs, seconds) for topic, event, took, jobs, seconds in rows]
 
 
@@ -75,5 +75,5 @@ async def prune_series(conn: Connection, *, bucket: int, limit: int) -> int:
     return int((await conn.rows("prune_series", bucket=bucket, limit=limit))[0][0])
 
 
-async def forget_series(conn: Connection) -> None:
-    await conn.rows("forget_series")
+async def forget_series(conn: Connection, *, buckets: Sequence[int], limit: int) -> None:
+    await conn.rows("forget_series", buckets=list(buckets), limit=limit)

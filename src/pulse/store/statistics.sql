@@ -8,6 +8,7 @@ from unnest(:buckets::smallint[]) as home (bucket)
 cross join lateral (
     select at, event, took, jobs, seconds from pulse.series
     where series.bucket = home.bucket and span = :span and topic = :topic and at >= :since::timestamptz
+    order by at, event, took
     offset 0
 ) as part
 group by at, event, took
@@ -29,11 +30,18 @@ cross join lateral (
 ) as part
 group by span, topic, event;
 
--- name: read_totals()
+-- name: read_totals(buckets)
 -- What ever happened, with what is not folded yet: exact in any snapshot.
 select topic, event, took, sum(jobs)::bigint as jobs, sum(seconds) as seconds
 from (
-    select topic, event, took, jobs, seconds from pulse.series where span = 'ever' and topic <> '*'
+    select kept.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select topic, event, took, jobs, seconds from pulse.series
+        where series.bucket = home.bucket and span = 'ever' and topic <> '*'
+        order by topic, at, event, took
+        offset 0
+    ) as kept
     union all
     select topic, pulse.event_of(from_status, to_status), coalesce(took, -1), jobs, coalesce(seconds, 0)
     from pulse.tallies
@@ -68,12 +76,22 @@ pruned as (
 )
 select count(*)::int from pruned;
 
--- name: forget_series()
+-- name: forget_series(buckets, limit)
 -- Of topics that have had no job for a while.
-delete from pulse.series
-where span = 'ever' and topic <> '*'
-    and not exists (select from pulse.counts where counts.topic = series.topic)
-    and not exists (select from pulse.tallies where tallies.topic = series.topic);
+with past as materialized (
+    select old.bucket, old.place
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select bucket, ctid as place, topic from pulse.series
+        where series.bucket = home.bucket and span = 'ever' and topic <> '*'
+        order by topic, at, event, took
+        offset 0
+    ) as old
+    where old.topic not in (select topic from pulse.counts union all select topic from pulse.tallies)
+    limit :limit
+)
+delete from pulse.series using past
+where series.bucket = past.bucket and series.ctid = past.place;
 
 -- name: oldest_pending(buckets, topics)
 -- Since when the oldest waiting job of each topic waits. The claim index has them by urgency first, so the oldest of

@@ -1,7 +1,7 @@
 """What can be asked about alarms over gRPC?
 
-An alarm is found first, and whether the caller may tend it is checked; then it is acted upon by its id: the name may be
-another's by then.
+An alarm is found first, and whether the caller may see or tend it is checked; then it is acted upon by its id: the name
+may be another's by then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pulse.doors.access import LOCAL
 from pulse.doors.grpc.answering import Context, answering
-from pulse.doors.owners import filter_to_list, find_to_tend, owner_to_set
+from pulse.doors.owners import filter_to_list, find_to_see, find_to_tend, owner_to_set
 from pulse.doors.pages import how_many_fit
 from pulse.engine.alarms import OVERLAP
 from pulse.model.tokens import Right
@@ -54,7 +54,7 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
 
     @answering
     async def GetAlarm(self, request: pb.GetAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._find(request))
+        return wire.write_alarm(await self._see(request))
 
     @answering
     async def ListAlarms(self, request: pb.ListAlarmsRequest, _context: Context) -> pb.ListAlarmsResponse:
@@ -85,7 +85,7 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
 
     @answering
     async def ListDeliveries(self, request: pb.ListDeliveriesRequest, _context: Context) -> pb.ListDeliveriesResponse:
-        alarm = await self._find(request)
+        alarm = await self._see(request)
         after = request.after or None
         page = await self._alarms.deliveries(alarm.id, after=after, limit=request.limit or PAGE)
         deliveries = [wire.write_delivery(delivery) for delivery in page.deliveries]
@@ -104,6 +104,9 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
         self._caller().check(Right.ADMIN)
         overlap = convert.read_length(request, "overlap")
         return wire.write_secrets(await self._alarms.rotate_secret(overlap=OVERLAP if overlap is None else overlap))
+
+    async def _see(self, request: Named) -> Alarm:
+        return await find_to_see(self._alarms, self._caller(), request.name, request.owner)
 
     async def _find(self, request: Named) -> Alarm:
         """Once the caller may tend it."""

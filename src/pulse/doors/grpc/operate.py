@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulse.engine.jobs import Outcomes
 
 PAGE = 50
-SCOPE = "operate"
+SEE, ACT = "see", "operate"
 
 Workers = Callable[[], Awaitable[Iterable[WorkerSeen]]]
 
@@ -41,7 +41,7 @@ class OperateDoor(pb_grpc.OperateServicer):
     @answering
     async def ListJobs(self, request: pb.ListJobsRequest, _context: Context) -> pb.ListJobsResponse:
         wanted = convert.read_filter(request.filter)
-        self._check(SCOPE, wanted.topic or "*")
+        self._check(SEE, wanted.topic or "*")
         after = request.after or None
         page = await self._jobs.find(wanted, after=after, limit=request.limit or PAGE)
         jobs = [convert.write_job(job) for job in page.jobs]
@@ -53,7 +53,7 @@ class OperateDoor(pb_grpc.OperateServicer):
     @answering
     async def ListAttempts(self, request: pb.ListAttemptsRequest, _context: Context) -> pb.ListAttemptsResponse:
         job = await self._jobs.get(convert.read_id(request.id))
-        self._check(SCOPE, job.topic)
+        self._check(SEE, job.topic)
         attempts = await self._jobs.attempts(job.id)
         return pb.ListAttemptsResponse(attempts=[convert.write_attempt(attempt) for attempt in attempts])
 
@@ -69,22 +69,22 @@ class OperateDoor(pb_grpc.OperateServicer):
         if request.ids:
             return _answer(await self._jobs.replay_many(await self._read_ids(request.ids)))
         wanted = _read_dead(request.matching)
-        self._check(SCOPE, wanted.topic or "*")
+        self._check(ACT, wanted.topic or "*")
         return pb.ActResponse(done=await self._jobs.replay_matching(wanted, limit=_read_limit(request.limit)))
 
     @answering
     async def PauseTopic(self, request: pb.PauseTopicRequest, _context: Context) -> pb.Pause:
-        self._check(SCOPE, request.topic)
+        self._check(ACT, request.topic)
         return convert.write_pause(await self._jobs.pause(request.topic, reason=request.reason))
 
     @answering
     async def ResumeTopic(self, request: pb.ResumeTopicRequest, _context: Context) -> pb.ResumeTopicResponse:
-        self._check(SCOPE, request.topic)
+        self._check(ACT, request.topic)
         return pb.ResumeTopicResponse(was_paused=await self._jobs.resume(request.topic))
 
     @answering
     async def ListTopics(self, _request: pb.ListTopicsRequest, _context: Context) -> pb.ListTopicsResponse:
-        self._check(SCOPE, "*")
+        self._check(SEE, "*")
         topics, pauses = await self._jobs.counts(), await self._jobs.pauses()
         return pb.ListTopicsResponse(
             topics=[convert.write_topic(topic) for topic in topics],
@@ -93,7 +93,7 @@ class OperateDoor(pb_grpc.OperateServicer):
 
     @answering
     async def ListWorkers(self, _request: pb.ListWorkersRequest, _context: Context) -> pb.ListWorkersResponse:
-        self._check(SCOPE, "*")
+        self._check(SEE, "*")
         return pb.ListWorkersResponse(workers=[convert.write_worker(worker) for worker in await self._workers()])
 
     async def _read_ids(self, texts: Sequence[str]) -> list[UUID]:
@@ -101,7 +101,7 @@ class OperateDoor(pb_grpc.OperateServicer):
         check_size("ids", texts)
         ids = [convert.read_id(text) for text in texts]
         for topic in set((await self._jobs.topics_of(ids)).values()):
-            self._check(SCOPE, topic)
+            self._check(ACT, topic)
         return ids
 
 

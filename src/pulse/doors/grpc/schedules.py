@@ -1,8 +1,8 @@
 """What can be asked about schedules over gRPC?
 
 To make a schedule is to submit its jobs, so whoever makes or edits one must be allowed to submit to its topic. To look
-at one, and to act on it as it is, is to follow it. A schedule is found by its name first, its topic checked, and then
-it is acted upon by its id: the name may be another's by then.
+at one is to follow it, and to act on it as it is, to tend it. A schedule is found by its name first, its topic checked,
+and then it is acted upon by its id: the name may be another's by then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     @answering
     async def ListSchedules(self, request: pb.ListSchedulesRequest, _context: Context) -> pb.ListSchedulesResponse:
         wanted = wire.read_schedule_filter(request.filter)
-        self._check("operate", wanted.topic or "*")
+        self._check("see", wanted.topic or "*")
         after = request.after or None
         page = await self._schedules.find(wanted, after=after, limit=request.limit or PAGE)
         schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
@@ -68,23 +68,23 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
 
     @answering
     async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name)
+        schedule = await self._find(request.name, "tend")
         return wire.write_schedule(await self._schedules.pause(schedule.id, reason=request.reason))
 
     @answering
     async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name)
+        schedule = await self._find(request.name, "tend")
         return wire.write_schedule(await self._schedules.resume(schedule.id))
 
     @answering
     async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name)
+        schedule = await self._find(request.name, "tend")
         return wire.write_schedule(await self._schedules.delete(schedule.id))
 
     @answering
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
         job_id = convert.read_id(request.id) if request.id else None
-        schedule = await self._find(request.name)
+        schedule = await self._find(request.name, "tend")
         return wire.write_fire(await self._schedules.trigger(schedule.id, job_id=job_id))
 
     @answering
@@ -92,7 +92,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         self, request: pb.BackfillScheduleRequest, _context: Context
     ) -> pb.BackfillScheduleResponse:
         start, end = _read_given(request, "start"), _read_given(request, "end")
-        schedule = await self._find(request.name)
+        schedule = await self._find(request.name, "tend")
         backfill = await self._schedules.backfill(
             schedule.id, start=start, end=end, limit=request.limit or BACKFILLED, dry_run=request.dry_run
         )

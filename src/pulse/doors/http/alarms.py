@@ -1,7 +1,7 @@
 """What can be asked about alarms over HTTP?
 
-An alarm is found first, and whether the caller may tend it is checked; then it is acted upon by its id: the name may be
-another's by then. Whoever may not tend an alarm is told that there is none.
+An alarm is found first, and whether the caller may see or tend it is checked; then it is acted upon by its id: the name
+may be another's by then. Whoever may not see an alarm is told that there is none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulse.doors.http.keys import IdempotencyKey
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.parts import After, Limit, Segment, fields_of
 from pulse.doors.http.services import Served, Services
-from pulse.doors.owners import filter_to_list, find_to_tend, owner_to_set
+from pulse.doors.owners import filter_to_list, find_to_see, find_to_tend, owner_to_set
 from pulse.model.alarms import Alarm, AlarmFilter, AlarmStatus
 
 SAME = "The same alarm is there already, by its Idempotency-Key or its name; nothing was changed."
@@ -66,7 +66,7 @@ async def list_alarms(
 @router.get("/v1/alarms/{name}", summary="Read an alarm", **ONE)
 async def get_alarm(name: Segment, served: Served, owner: Owner = None) -> Response:
     """By its id or its name, as everywhere below."""
-    return answer_with(bodies.write_alarm(await _find(served, name, owner)))
+    return answer_with(bodies.write_alarm(await find_to_see(served.engine.alarms, caller.get(), name, owner)))
 
 
 @router.post("/v1/alarms/{name}/cancel", summary="Cancel an alarm", **CHANGED)
@@ -105,7 +105,7 @@ async def fire_alarm(name: Segment, served: Served, owner: Owner = None) -> Resp
 async def list_deliveries(
     name: Segment, served: Served, owner: Owner = None, after: After = None, limit: Limit = 50
 ) -> Response:
-    alarm = await _find(served, name, owner)
+    alarm = await find_to_see(served.engine.alarms, caller.get(), name, owner)
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
         page = await served.engine.alarms.deliveries(alarm.id, after=after, limit=most)

@@ -3,6 +3,7 @@
     Front           which hosts and pages may ask at all; the headers of every answer
     GuardedRoute    who is calling; the body, within its limit
     routers         the routes, one file for each noun
+    Dashboard       pages for people, beside the API
 
 A new noun is a module with a `router`, a line in ROUTERS and a line for each route in `access.RULES`.
 """
@@ -19,10 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pulse
+from pulse.doors.dashboard.answers import refused
+from pulse.doors.dashboard.app import Dashboard
 from pulse.doors.http import alarms, health, info, jobs, schedules, topics
-from pulse.doors.http.answering import answer_to
+from pulse.doors.http.answering import Refused, answer_to
 from pulse.doors.http.documents import make_document
 from pulse.doors.http.front import Front
+from pulse.settings import read_hosts
 
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
@@ -44,8 +48,14 @@ def make_app(services: Services) -> FastAPI:
     app.state.services = services
     for router in ROUTERS:
         app.include_router(router)
+    dashboard = Dashboard(services)
+    app.state.live = dashboard.live
+    app.router.routes.extend(dashboard.routes())
     app.add_middleware(
-        Front, has_tokens=services.gate.has_tokens, has_certificates=services.settings.tls_client_ca is not None
+        Front,
+        has_tokens=services.gate.has_tokens,
+        has_certificates=services.settings.tls_client_ca is not None,
+        hosts=read_hosts(services.settings.http_hosts),
     )
     app.openapi = cache(lambda: make_document(app))  # type: ignore[method-assign]
     return app
@@ -57,6 +67,8 @@ def routes() -> list[APIRoute]:
 
 async def _answer_nowhere(request: Request, error: Any) -> Response:  # noqa: ANN401
     """What no route takes: an unknown path, or an unknown method of a known one."""
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/"):
+        return refused(request, Refused(error.status_code, "not_found", "there is no such page"))
     answer = answer_to(error, f"{request.method} {request.url.path}")
     if error.status_code == 405:  # Starlette names the methods of one route, and a path may have several
         here = (route for route in routes() if route.path_regex.match(request.scope["path"]))

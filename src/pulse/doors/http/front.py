@@ -8,6 +8,7 @@ machine, and its address in `Origin`.
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING
@@ -22,19 +23,23 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LINGER = 2.0  # seconds
+FOR_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})  # which come by address
 ON_EVERY_ANSWER = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
 class Front:
-    def __init__(self, app: ASGIApp, *, has_tokens: bool, has_certificates: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, *, has_tokens: bool, has_certificates: bool, hosts: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._has_tokens = has_tokens
+        self._hosts = hosts  # none: any, if there are tokens
         self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         try:
-            self._check(exchange.headers)
+            self._check(exchange.headers, scope["path"])
         except Refused as error:
             await answer_to(error, scope["path"])(scope, exchange.receive, exchange.send)
             return
@@ -42,8 +47,10 @@ class Front:
         raw = scope["raw_path"].decode("latin-1")
         await self._app({**scope, "path": raw}, exchange.receive, exchange.send)
 
-    def _check(self, headers: Headers) -> None:
+    def _check(self, headers: Headers, path: str) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts and path not in FOR_PROBES and _name_of(host) not in self._hosts:
+            raise Refused(403, "forbidden_host", f"this server is not asked by the name {host!r}: see PULSE_HTTP_HOSTS")
         if self._is_local and not _is_loopback(host):
             raise Refused(
                 403, "forbidden_host", f"without tokens, only localhost and loopback addresses are served, not {host!r}"
@@ -71,8 +78,12 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            more = ON_EVERY_ANSWER | {"date": formatdate(usegmt=True)}
-            MutableHeaders(scope=message).update(more if self._has_all else more | {"connection": "close"})
+            headers = MutableHeaders(scope=message)
+            for name, value in ON_EVERY_ANSWER.items():
+                headers.setdefault(name, value)
+            headers["date"] = formatdate(usegmt=True)
+            if not self._has_all:
+                headers["connection"] = "close"
         elif not self._has_all and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
             await self._linger()
@@ -91,3 +102,7 @@ def _is_loopback(host: str) -> bool:
         return Address(urlsplit(f"//{host}").hostname or "", 0).is_loopback
     except ValueError:
         return False
+
+
+def _name_of(host: str) -> str:
+    return re.sub(r":\d*$", "", host.lower())

@@ -41,5 +41,5 @@ async def get_readiness(served: Served) -> Response:
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=TEXT)
 async def get_metrics(served: Served) -> Response:
-    caller.get().check(Right.OPERATE, "*")
+    caller.get().check(Right.SEE, "*")
     return Response(await served.engine.metrics.scrape(), headers={"content-type": CONTENT_TYPE})

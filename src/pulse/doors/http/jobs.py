@@ -49,9 +49,9 @@ async def submit_job(body: bodies.NewJob, served: Served, idempotency_key: Idemp
     if idempotency_key is not None:
         new = msgspec.structs.replace(new, id=await id_of_key(served.engine.jobs, idempotency_key, new))
     [submitted] = await _submit(served, [new])
+    if submitted.id == new.id and not submitted.created:
+        check_same(await served.engine.jobs.get_unmasked(submitted.id), new)
     job = await served.engine.jobs.get(submitted.id)
-    if job.id == new.id and not submitted.created:
-        check_same(job, new)
     return answer_with(bodies.write_job(job), 201 if submitted.created else 200)
 
 
@@ -101,7 +101,7 @@ async def list_jobs(
         submitted_after=submitted_after,
         submitted_before=submitted_before,
     )
-    caller.get().check(Right.OPERATE, topic or "*")
+    caller.get().check(Right.SEE, topic or "*")
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
         page: Page = await served.engine.jobs.find(wanted, after=after, limit=most)
@@ -134,7 +134,7 @@ async def wait_job(
 @router.post("/v1/jobs/{id}/cancel", summary="Cancel a job", response_model=bodies.Job, responses=answers(404, 409))
 async def cancel_job(job_id: JobId, served: Served, body: bodies.ReasonGiven | None = None) -> Response:
     """Waiting or running. A running handler learns of it at its next heartbeat."""
-    await _find(served, job_id, Right.FOLLOW)
+    await _find(served, job_id, Right.TEND)
     job = await served.engine.jobs.cancel(job_id, reason=body.reason if body else "")
     return answer_with(bodies.write_job(job))
 
@@ -152,7 +152,7 @@ async def replay_job(job_id: JobId, served: Served) -> Response:
     "/v1/jobs/{id}/attempts", summary="Read its failed attempts", response_model=bodies.Attempts, responses=answers(404)
 )
 async def list_attempts(job_id: JobId, served: Served) -> Response:
-    job = await _find(served, job_id, Right.OPERATE)
+    job = await _find(served, job_id, Right.SEE)
     attempts = await served.engine.jobs.attempts(job.id)
     return answer_with({"attempts": [fields_of(bodies.Attempt.model_fields, attempt) for attempt in attempts]})
 

@@ -17,6 +17,8 @@ from pulse.model.errors import InvalidSettings
 from pulse.model.server_url import HTTP_PORT, Address, parse_listen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
 
     from pulse.settings import Settings
@@ -28,7 +30,9 @@ LEAST_GRACE = 0.25  # seconds: for connections on which nothing is under way to 
 class HttpPort:
     """One listening HTTP server. Start it within the event loop that is to serve."""
 
-    def __init__(self, settings: Settings, app: ASGIApp) -> None:
+    def __init__(self, settings: Settings, app: ASGIApp, *, end_streams: Callable[[], None] = lambda: None) -> None:
+        """`end_streams` lets go of those who are answered without an end."""
+        self._end_streams = end_streams
         self.address = parse_listen(settings.http_listen, HTTP_PORT)  # with the real port once it is started
         self.scheme = "http" if settings.tls_cert is None else "https"
         config = uvicorn.Config(
@@ -60,6 +64,7 @@ class HttpPort:
         """Take no more requests, and end those still under way after `grace` seconds. Again, to shorten that."""
         if self._socket is None or self._is_stopped:
             return
+        self._end_streams()
         self._server.config.timeout_graceful_shutdown = max(grace, LEAST_GRACE)  # type: ignore[assignment]  # a fraction will do
         await self._server.shutdown(sockets=[self._socket])
         await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)

@@ -1,8 +1,8 @@
 """What can be asked about schedules over HTTP?
 
 To make a schedule is to submit its jobs, so whoever makes or edits one must be allowed to submit to its topic. To look
-at one, and to act on it as it is, is to follow it. A schedule is found by its name first, its topic checked, and then
-it is acted upon by its id: the name may be another's by then.
+at one is to follow it, and to act on it as it is, to tend it. A schedule is found by its name first, its topic checked,
+and then it is acted upon by its id: the name may be another's by then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def list_schedules(
     limit: Limit = 50,
 ) -> Response:
     wanted = ScheduleFilter(status=status, paused=paused, task=task, topic=topic, tag=tag)
-    caller.get().check(Right.OPERATE, topic or "*")
+    caller.get().check(Right.SEE, topic or "*")
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
         page = await served.engine.schedules.find(wanted, after=after, limit=most)
@@ -100,7 +100,7 @@ async def edit_schedule(name: Segment, body: bodies.ScheduleChanges, served: Ser
 )
 async def delete_schedule(name: Segment, served: Served) -> Response:
     """Answers with the schedule as it was. The jobs it has made stay."""
-    schedule = await _find(served, name)
+    schedule = await _find(served, name, Right.TEND)
     return answer_with(bodies.write_schedule(await served.engine.schedules.delete(schedule.id)))
 
 
@@ -108,7 +108,7 @@ async def delete_schedule(name: Segment, served: Served) -> Response:
     "/v1/schedules/{name}/pause", summary="Pause a schedule", response_model=bodies.Schedule, responses=answers(404)
 )
 async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None = None) -> Response:
-    schedule = await _find(served, name)
+    schedule = await _find(served, name, Right.TEND)
     reason = body.reason if body else ""
     return answer_with(bodies.write_schedule(await served.engine.schedules.pause(schedule.id, reason=reason)))
 
@@ -118,7 +118,7 @@ async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None
 )
 async def resume_schedule(name: Segment, served: Served) -> Response:
     """It goes on with the first occurrence after now."""
-    schedule = await _find(served, name)
+    schedule = await _find(served, name, Right.TEND)
     return answer_with(bodies.write_schedule(await served.engine.schedules.resume(schedule.id)))
 
 
@@ -127,7 +127,7 @@ async def resume_schedule(name: Segment, served: Served) -> Response:
 )
 async def trigger_schedule(name: Segment, served: Served, idempotency_key: IdempotencyKey = None) -> Response:
     """Beside the timetable, whatever pause and overlap say."""
-    schedule = await _find(served, name)
+    schedule = await _find(served, name, Right.TEND)
     job_id = None if idempotency_key is None else uuid_of_key(idempotency_key, f"trigger {schedule.id}")
     fire = await served.engine.schedules.trigger(schedule.id, job_id=job_id)
     return answer_with(fields_of(bodies.Fire.model_fields, fire))
@@ -140,7 +140,7 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
     responses=answers(404),
 )
 async def backfill_schedule(name: Segment, body: bodies.Stretch, served: Served) -> Response:
-    schedule = await _find(served, name)
+    schedule = await _find(served, name, Right.TEND)
     backfill = await served.engine.schedules.backfill(
         schedule.id, start=body.start, end=body.end, limit=body.limit, dry_run=body.dry_run
     )

@@ -61,7 +61,7 @@ class Workers(Answer):
 
 @router.get("/v1/topics", summary="List topics with their counts", response_model=Topics, responses=answers())
 async def list_topics(served: Served) -> Response:
-    caller.get().check(Right.OPERATE, "*")
+    caller.get().check(Right.SEE, "*")
     jobs = served.engine.jobs
     return answer_with({"topics": await jobs.counts(), "pauses": await jobs.pauses()})
 
@@ -81,5 +81,5 @@ async def resume_topic(topic: Segment, served: Served) -> Response:
 
 @router.get("/v1/workers", summary="List connected workers", response_model=Workers, responses=answers())
 async def list_workers(served: Served) -> Response:
-    caller.get().check(Right.OPERATE, "*")
+    caller.get().check(Right.SEE, "*")
     return answer_with({"workers": list(await served.workers())})

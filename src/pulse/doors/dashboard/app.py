@@ -1,0 +1,265 @@
+"""Which pages are there, and how does a request become one?
+
+Every page and every action stands in a table with the right it needs. A request finds its visitor, is checked, and is
+answered with a page, with the stream that keeps it fresh, or with what was done.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from pulse.doors.access import caller as current
+from pulse.doors.dashboard import overview
+from pulse.doors.dashboard.answers import (
+    explain,
+    page,
+    redirect,
+    refused,
+    say_once,
+    sent_by_script,
+    take_said,
+    told,
+)
+from pulse.doors.dashboard.drawing import STATIC, draw, draw_page
+from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
+from pulse.doors.dashboard.live import Live, News
+from pulse.doors.dashboard.views import Action, Goto, Look, Said, View
+from pulse.doors.http.answering import Refused
+from pulse.doors.http.parts import read_segment
+from pulse.model.errors import Forbidden, InvalidInput, Unauthenticated
+
+if TYPE_CHECKING:
+    from pulse.doors.http.services import Services
+
+log = logging.getLogger("pulse.dashboard")
+
+VIEWS: tuple[View, ...] = (*overview.VIEWS,)
+ACTIONS: tuple[Action, ...] = (*overview.ACTIONS,)
+
+MOST_FIELDS = 200
+ASK_AGAIN = 60.0  # seconds after which a stream asks whether its viewer is still signed in
+FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+STREAM = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Dashboard:
+    """The pages of one server."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._guard = Guard(services)
+        self.live = Live()
+
+    def routes(self) -> list[Route]:
+        views = [Route(view.path, self._answering(self._show(view)), methods=["GET"]) for view in VIEWS]
+        streams = [
+            Route("/live" + view.path.rstrip("/"), self._answering(self._stream(view)), methods=["GET"])
+            for view in VIEWS
+            if view.is_live
+        ]
+        actions = [Route(action.path, self._answering(self._act(action)), methods=["POST"]) for action in ACTIONS]
+        return [
+            Route("/sign-in", self._answering(self._show_sign_in), methods=["GET"]),
+            Route("/sign-in", self._answering(self._sign_in), methods=["POST"]),
+            Route("/sign-out", self._answering(self._sign_out), methods=["POST"]),
+            Route("/static/{name}", _static, methods=["GET"]),
+            *streams,
+            *actions,
+            *views,
+        ]
+
+    def _answering(self, handle: Handler) -> Handler:
+        """Every end of a request is an answer."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                return refused(request, error)
+
+        return answer
+
+    # --- pages
+
+    def _show(self, view: View) -> Handler:
+        async def show(request: Request) -> Response:
+            visitor = await self._guard.find_visitor(request)
+            if visitor is None:
+                return _to_sign_in(request)
+            look = self._look(request, visitor, view)
+            facts = await view.facts(look)
+            content = draw(view.template, **facts, look=look)
+            if view.is_part:
+                return page(content)
+            said = take_said(request)
+            framed = self._framed(view, request, visitor, content, title=facts["title"], said=said)
+            return page(framed, drop_said=said is not None)
+
+        return show
+
+    def _framed(self, view: View, request: Request, visitor: Visitor, content: str, **more: str | None) -> str:
+        return draw_page(
+            content,
+            path=request.url.path,
+            live="/live" + (request.url.path.rstrip("/") or "") if view.is_live else None,
+            query=request.url.query,
+            visitor=visitor,
+            has_sign_in=self._guard.has_sign_in,
+            server=self._services.name,
+            **more,
+        )
+
+    def _look(self, request: Request, visitor: Visitor, where: View | Action) -> Look:
+        visitor.caller.check(where.right)
+        current.set(visitor.caller)
+        return Look(self._services, visitor.caller, _segments(request), read_query(request.url.query))
+
+    def _stream(self, view: View) -> Handler:
+        async def stream(request: Request) -> Response:
+            visitor = await self._guard.find_visitor(request)
+            if visitor is None:
+                raise Unauthenticated("sign in first")
+            look = self._look(request, visitor, view)
+            self.live.check_room()
+
+            async def drawn() -> str:
+                return draw(view.template, **await view.facts(look), look=look)
+
+            # Not who they are, only what they may: so that all who see the same share one look.
+            key = (view.path, *sorted(look.path.items()), *sorted(look.query.items()), visitor.caller.scopes)
+            news = self.live.follow(key, drawn, view.every)
+            return StreamingResponse(self._encoded(news, request), headers=STREAM)
+
+        return stream
+
+    async def _encoded(self, news: AsyncIterator[News], request: Request) -> AsyncIterator[bytes]:
+        asked_at = time.monotonic()
+        async for each in news:
+            if time.monotonic() - asked_at > ASK_AGAIN:
+                asked_at = time.monotonic()
+                if await self._guard.find_visitor(request) is None:
+                    yield News("signed-out").encode()
+                    return
+            yield each.encode()
+
+    # --- actions
+
+    def _act(self, action: Action) -> Handler:
+        async def act(request: Request) -> Response:
+            visitor = await self._guard.find_visitor(request)
+            if visitor is None:
+                raise Unauthenticated("you are not signed in any more: load the page again")
+            form = await read_form(request, self._services.settings.message_limit)
+            self._guard.check_form(request, visitor, request.headers.get(HEADER_WORD) or form.get(FORM_WORD, ""))
+            look = self._look(request, visitor, action)
+            outcome = await action.do(look, form)
+            self.live.touch()
+            return _done(request, outcome)
+
+        return act
+
+    # --- signing in and out
+
+    async def _show_sign_in(self, request: Request) -> Response:
+        if await self._guard.find_visitor(request) is not None:
+            return redirect(_next(request))
+        return page(draw("sign_in.html", next=_next(request), why=None))
+
+    async def _sign_in(self, request: Request) -> Response:
+        form = await read_form(request, 10_000)
+        try:
+            secret = await self._guard.sign_in(request, form.get("secret", ""))
+        except (Unauthenticated, Forbidden, Refused) as error:
+            status, why = explain(error)
+            return page(draw("sign_in.html", next=_local(form.get("next", "")), why=why), status)
+        answer = redirect(_local(form.get("next", "")))
+        set_cookie(request, answer, secret)
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        visitor = await self._guard.find_visitor(request)
+        answer = redirect("/sign-in")
+        if visitor is not None:
+            form = await read_form(request, 10_000)
+            self._guard.check_form(request, visitor, form.get(FORM_WORD, ""))
+            await self._guard.sign_out(visitor)
+            drop_cookie(request, answer)
+        return answer
+
+
+def _done(request: Request, outcome: Said | Goto) -> Response:
+    if sent_by_script(request):
+        return told(outcome)
+    back = outcome.path if isinstance(outcome, Goto) else _back(request)
+    return say_once(redirect(back), outcome.text)
+
+
+def _back(request: Request) -> str:
+    """The page the form was on. The browser says so, but only of our own pages is it believed."""
+    found = urlsplit(request.headers.get("referer", ""))
+    return _local(found.path + (f"?{found.query}" if found.query else ""))
+
+
+def _to_sign_in(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(str(request.url.replace(path="/sign-in", query="").include_query_params(next=wanted)), 303)
+
+
+def _next(request: Request) -> str:
+    return _local(request.query_params.get("next", ""))
+
+
+def _local(path: str) -> str:
+    """A path of ours, whatever it was that was given: never another site's, which `//host` would be."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_ours else "/"
+
+
+def _segments(request: Request) -> dict[str, str]:
+    try:
+        return {name: read_segment(str(value)) for name, value in request.path_params.items()}
+    except ValueError as error:
+        raise InvalidInput(f"the path: {error}") from None
+
+
+def read_query(text: str) -> dict[str, str]:
+    """Each field once, the last that was given."""
+    try:
+        return dict(parse_qsl(text, max_num_fields=MOST_FIELDS, errors="replace"))
+    except ValueError:
+        raise InvalidInput(f"the query has more than {MOST_FIELDS} fields") from None
+
+
+async def read_form(request: Request, most: int) -> Mapping[str, str]:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise Refused(413, "too_large", f"the form has more than {most:,} bytes")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, strict_parsing=bool(body))
+    except ValueError:
+        raise InvalidInput("this is no form: it should be fields and their values, URL-encoded") from None
+    return dict(fields)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    found = STATIC / name
+    kind = KINDS.get(name.rpartition(".")[2])
+    if kind is None or "/" in name or not found.is_file():
+        return Response("there is no such file", 404, media_type="text/plain")
+    return Response(found.read_bytes(), headers=FOR_EVER, media_type=kind)

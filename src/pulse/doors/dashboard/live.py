@@ -1,0 +1,162 @@
+"""How do pages stay fresh without each of them asking the database?
+
+Whoever looks at the same thing with the same rights is in one `Room`. A room looks once for all of them, and sends what
+it saw if that differs from what it sent before. So the database is asked as often for ten viewers as for one, and not
+at all when nobody looks. A look that takes long is taken less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import suppress
+from typing import NamedTuple
+
+from pulse.model.errors import LimitExceeded, PulseError
+
+log = logging.getLogger("pulse.dashboard")
+
+MOST_VIEWERS = 1_000
+BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
+REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
+
+LINE_END = re.compile(r"\r\n|\r|\n")
+
+Draw = Callable[[], Awaitable[str]]
+
+
+class News(NamedTuple):
+    """What viewers are sent: a fresh page, or why there is none."""
+
+    event: str  # page, trouble, gone, or breath
+    text: str = ""
+
+    def encode(self) -> bytes:
+        """As an event of a stream. A line of its own for each line, as the format wants it."""
+        if self.event == "breath":
+            return b": still here\n\n"
+        lines = "".join(f"data: {line}\n" for line in LINE_END.split(self.text))
+        return f"event: {self.event}\n{lines}\n".encode(errors="replace")
+
+
+class Room:
+    """Those who look at one thing."""
+
+    def __init__(self, draw: Draw, every: float) -> None:
+        self._draw = draw
+        self._every = every
+        self._viewers: set[asyncio.Queue[News]] = set()
+        self._touched = asyncio.Event()
+        self._newest: News | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._viewers
+
+    def touch(self) -> None:
+        """Something was done here: look again at once."""
+        self._touched.set()
+
+    def enter(self) -> asyncio.Queue[News]:
+        viewer: asyncio.Queue[News] = asyncio.Queue(maxsize=8)
+        self._viewers.add(viewer)
+        if self._newest is not None:
+            viewer.put_nowait(self._newest)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="pulse live room")
+        return viewer
+
+    def leave(self, viewer: asyncio.Queue[News]) -> None:
+        self._viewers.discard(viewer)
+        if self.is_empty:
+            self.close()
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._tell(News("gone"))
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._touched.clear()
+            began = clock()
+            news = await self._look()
+            if news != self._newest:
+                self._newest = news
+                self._tell(news)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(self._every, REST * (clock() - began))):
+                    await self._touched.wait()
+
+    async def _look(self) -> News:
+        try:
+            return News("page", await self._draw())
+        except PulseError as error:
+            return News("trouble", str(error))
+        except Exception:
+            log.exception("a page could not be drawn")
+            return News("trouble", "this page could not be drawn; the server's log says why")
+
+    def _tell(self, news: News) -> None:
+        """The newest counts: whoever is slow to read misses what came before."""
+        for viewer in self._viewers:
+            if viewer.full():
+                viewer.get_nowait()
+            viewer.put_nowait(news)
+
+
+class Live:
+    """The rooms of a server."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[Hashable, Room] = {}
+        self._viewers = 0
+        self._is_closed = False
+
+    def touch(self) -> None:
+        for room in self._rooms.values():
+            room.touch()
+
+    def close(self) -> None:
+        """Everybody is sent away: they will find another server, or this one again."""
+        self._is_closed = True
+        for room in self._rooms.values():
+            room.close()
+
+    def check_room(self) -> None:
+        if self._viewers >= MOST_VIEWERS:
+            raise LimitExceeded("the dashboard", f"has {MOST_VIEWERS:,} viewers, which is all it takes")
+
+    async def follow(self, key: Hashable, draw: Draw, every: float) -> AsyncIterator[News]:
+        """What there is to see under this key, from now on and whenever it changes."""
+        if self._is_closed:
+            return
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = Room(draw, every)
+        viewer = room.enter()
+        self._viewers += 1
+        try:
+            while True:
+                news = await _next(viewer)
+                if news.event == "gone":
+                    return
+                yield news
+        finally:
+            self._viewers -= 1
+            room.leave(viewer)
+            if room.is_empty and self._rooms.get(key) is room:
+                del self._rooms[key]
+
+
+async def _next(viewer: asyncio.Queue[News]) -> News:
+    try:
+        async with asyncio.timeout(BREATH):
+            return await viewer.get()
+    except TimeoutError:
+        return News("breath")

@@ -1,0 +1,123 @@
+"""Is all well? The first page, and the switches on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pulse.doors.dashboard.drawing import url
+from pulse.doors.dashboard.views import Action, Look, Said, View
+from pulse.model.errors import InvalidInput
+from pulse.model.jobs import JobStatus
+from pulse.model.statistics import Concern, ConcernKind, Point, Range
+from pulse.model.tokens import Right
+
+MOST_TOPICS = 100  # on the first page; those in trouble and the busiest first
+
+
+async def overview(look: Look) -> dict[str, Any]:
+    shown = read_range(look.given("range"))
+    statistics = look.served.engine.statistics
+    facts = await statistics.overview()
+    points = await statistics.points(shown)
+    topics = sorted(
+        facts.topics, key=lambda topic: (-topic.counts.get(JobStatus.PENDING, 0), -topic.rate_out, topic.topic)
+    )
+    return {
+        "title": "Overview",
+        "facts": facts,
+        "concerns": [(concern, link_of(concern)) for concern in facts.concerns],
+        "topics": topics[:MOST_TOPICS],
+        "more_topics": max(0, len(topics) - MOST_TOPICS),
+        "charts": charts(points),
+        "range": shown,
+        "ranges": list(Range),
+        "states": [(status, facts.count(status)) for status in JobStatus],
+        "slots": sum(worker.slots for worker in facts.workers),
+        "busy": sum(worker.busy for worker in facts.workers),
+    }
+
+
+def read_range(given: str | None) -> Range:
+    try:
+        return Range(given or "hour")
+    except ValueError:
+        raise InvalidInput(f"range {given!r} is not one: there are {', '.join(Range)}") from None
+
+
+def charts(points: list[Point]) -> list[dict[str, Any]]:
+    """What the script draws: times, and a line for each name. And in words, for those who cannot see it."""
+    times = [int(point.at.timestamp()) for point in points]
+    lines: list[tuple[str, str, str, dict[str, list[Any]]]] = [
+        (
+            "throughput",
+            "Jobs",
+            "jobs",
+            {"submitted": [p.submitted for p in points], "completed": [p.completed for p in points]},
+        ),
+        ("failures", "Failed attempts", "jobs", {"failed": [p.failed for p in points]}),
+        ("wait", "Waiting", "seconds", {"half": [p.wait_p50 for p in points], "95 %": [p.wait_p95 for p in points]}),
+        ("run", "Running", "seconds", {"half": [p.run_p50 for p in points], "95 %": [p.run_p95 for p in points]}),
+    ]
+    return [
+        {
+            "name": name,
+            "title": title,
+            "unit": unit,
+            "summary": _summary(unit, series),
+            "data": msgspec.json.encode({"times": times, "unit": unit, "series": series}).decode(),
+        }
+        for name, title, unit, series in lines
+    ]
+
+
+def _summary(unit: str, series: Mapping[str, list[Any]]) -> str:
+    parts = []
+    for name, values in series.items():
+        known = [value for value in values if value is not None]
+        if unit == "jobs":
+            parts.append(f"{name} {sum(known):,}")
+        elif known:
+            parts.append(f"{name} within {known[-1]:.3g} s at the end")
+    return ", ".join(parts) or "nothing was measured"
+
+
+def link_of(concern: Concern) -> str:
+    """Where to see more of it."""
+    match concern.kind:
+        case ConcernKind.DEAD_LETTERS:
+            return url("/jobs", topic=concern.topic, status="dead_lettered")
+        case ConcernKind.WAITING | ConcernKind.NO_WORKERS | ConcernKind.PAUSED:
+            return url("/jobs", topic=concern.topic, status="pending")
+        case ConcernKind.BROKEN_SCHEDULES:
+            return url("/schedules", status="broken")
+        case ConcernKind.LATE_SCHEDULES:
+            return url("/schedules")
+        case ConcernKind.FAILED_ALARMS:
+            return url("/alarms", status="failed")
+        case ConcernKind.FAILING_ALARMS | ConcernKind.LATE_ALARMS:
+            return url("/alarms")
+    return url("/")
+
+
+async def pause_topic(look: Look, form: Mapping[str, str]) -> Said:
+    topic = look.path["topic"]
+    look.caller.check(Right.OPERATE, topic)
+    await look.served.engine.jobs.pause(topic, reason=form.get("reason", ""))
+    return Said(f"{topic} is paused: what runs goes on, and nothing new is claimed")
+
+
+async def resume_topic(look: Look, _form: Mapping[str, str]) -> Said:
+    topic = look.path["topic"]
+    look.caller.check(Right.OPERATE, topic)
+    was_paused = await look.served.engine.jobs.resume(topic)
+    return Said(f"{topic} goes on" if was_paused else f"{topic} was not paused")
+
+
+VIEWS = (View("/", "overview.html", overview, Right.SEE, every=1.0),)
+ACTIONS = (
+    Action("/topics/{topic}/pause", pause_topic, Right.OPERATE),
+    Action("/topics/{topic}/resume", resume_topic, Right.OPERATE),
+)

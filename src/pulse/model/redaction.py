@@ -1,0 +1,268 @@
+"""Which fields of payloads are nobody's to see, and how are they kept out of what people read?
+
+`password` marks a field of that name at any depth; `card.number` a field `number` right inside a field `card`, at any
+depth, lists between them not counted. Letters stand for both cases. JSON is gone through token by token and never
+built: it may be huge or deeper than any stack, and all else in it must stay as it was written, to the last digit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from urllib.parse import quote, quote_plus
+
+from pulse.model.errors import InvalidPayload, InvalidSettings
+from pulse.model.text import PAYLOAD_LIMIT
+
+MASK = "[redacted]"
+MASKED = json.dumps(MASK)
+MOST_NAMES = 1_000
+LONGEST_NAME = 200
+SHORTEST = 4  # characters of a value: anything shorter would be found everywhere
+MOST_VALUES = 1_000  # of one payload: beyond that, a text is hidden as a whole
+LONGEST_TEXT = 1 << 16  # characters, half of them from each end: more than is kept of any error
+PIECE = 16  # characters of a long value by which it is known where a text quotes only a part of it
+LONGEST_NUMBER = 100
+
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
+_COLON = re.compile(r"\s*:")
+_WRONG = re.compile(r"[\x00-\x1f\x7f-\x9f*\[\]\"']")
+
+
+class Redaction:
+    """The names of fields, and what follows from them. Without names it leaves everything as it is."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = tuple(dict.fromkeys(check_field(name).casefold() for name in names))
+        if len(self.names) > MOST_NAMES:
+            raise InvalidSettings(f"redact: {len(self.names)} names are too many: at most {MOST_NAMES} are allowed")
+        self._by_last: dict[str, list[str]] = {}
+        for name in self.names:
+            self._by_last.setdefault(name.rpartition(".")[2], []).append(f".{name}")
+        self._depth = max((name.count(".") + 1 for name in self.names), default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def json(self, text: str) -> str:
+        """JSON text with the mask in place of every marked value, of whatever kind it is."""
+        spans = self._spans(text)
+        if not spans:
+            return text
+        parts, copied = [], 0
+        for start, end in spans:
+            parts += [text[copied:start], MASKED]
+            copied = end
+        masked = "".join([*parts, text[copied:]])
+        is_too_large = len(masked) > len(text) and len(masked.encode(errors="replace")) > PAYLOAD_LIMIT
+        return MASKED if is_too_large else masked  # whoever reads it expects no more than a payload may have
+
+    def text(self, text: str, payload: str) -> str:
+        """An error or a traceback without the marked values of the payload that it is about: quoted as they are,
+        escaped in one of the usual ways, or cut."""
+        if not text or not (spans := self._spans(payload)):
+            return text
+        values = list(dict.fromkeys(value for start, end in spans for value in _scalars(payload[start:end])))
+        if len(values) > MOST_VALUES:
+            return MASK
+        found = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
+        forms = sorted(found, key=len, reverse=True)
+        if len(text) <= LONGEST_TEXT:
+            return _without(text, forms)
+        half = LONGEST_TEXT // 2  # each for itself: what was cut in two is found at its ends
+        cut = f"\n… {len(text) - 2 * half} characters cut …\n"
+        return _without(text[:half], forms) + cut + _without(text[-half:], forms)
+
+    def check_whole(self, payload: str, *, is_edit: bool = False) -> None:
+        """Refuse the mask in place of a marked value: it was read from us, and would be written over the real one."""
+        if self and MASK in payload and any(payload[start:end] == MASKED for start, end in self._spans(payload)):
+            instead = "leave payload out to keep what is there, or give the value itself"
+            raise InvalidPayload(
+                f"payload has {MASKED} in a field that is redacted, which hides a value and is none: "
+                f"{instead if is_edit else 'give the value itself'}"
+            )
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the marked values are, from first to last."""
+        if not self.names or not self._may_have_some(text):
+            return []
+        try:
+            return list(self._walk(text))
+        except IndexError:  # it closes what it has not opened: what is no JSON is hidden as a whole
+            return [(0, len(text))]
+
+    def _may_have_some(self, text: str) -> bool:
+        """Cheap, and false for most payloads."""
+        folded = text.casefold()
+        return "\\u" in folded or any(last in folded for last in self._by_last)  # a name may be spelt in escapes
+
+    def _walk(self, text: str) -> Iterator[tuple[int, int]]:
+        place = _Place()
+        began, depth, is_next = -1, 0, False
+        for token in _TOKEN.finditer(text):
+            first = text[token.start()]
+            if is_next:
+                began, is_next = token.start(), False
+            if began < 0:
+                place.move(first, token)
+                is_next = first == ":" and self._is_marked(place.path)
+                continue
+            depth += (first in "{[") - (first in "}]")
+            if depth == 0:
+                yield began, token.end()
+                began = -1
+        if began >= 0:  # it ends in the middle of a marked value
+            yield began, len(text)
+
+    def _is_marked(self, path: list[str]) -> bool:
+        names = self._by_last.get(path[-1].rpartition(".")[2])
+        if names is None:
+            return False
+        whole = "." + ".".join(path[-self._depth :])
+        return any(whole.endswith(name) for name in names)
+
+
+NO_REDACTION = Redaction()
+
+
+@lru_cache(maxsize=16)
+def read_redaction(names: str) -> Redaction:
+    """As the setting has them: names between commas."""
+    return Redaction(name.strip() for name in names.split(",") if name.strip())
+
+
+def check_field(name: object) -> str:
+    wanted = "write the name of a field, such as password, or of a field inside another, such as card.number"
+    if not isinstance(name, str):
+        raise InvalidSettings(f"redact: {type(name).__name__} is not a name: {wanted}")
+    is_path = all(part.strip() for part in name.split(".")) and not name.startswith("$.")
+    if not is_path or _WRONG.search(name) or len(name) > LONGEST_NAME:
+        raise InvalidSettings(f"redact: {name[:60]!r} is not a name: {wanted}; lists need no brackets")
+    return name
+
+
+class _Place:
+    """Where in a JSON text one is."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []  # of each open object, the key whose value is being read
+        self._open: list[str] = []
+        self._is_key_next = False
+
+    def move(self, first: str, token: re.Match[str]) -> None:
+        match first:
+            case "{" | "[":
+                self._enter(first)
+            case "}" | "]":
+                self._leave()
+            case ",":
+                self._is_key_next = self._open[-1] == "{"
+            case '"' if self._is_key_next:
+                self.path[-1] = _read(token[0]).casefold()
+                self._is_key_next = False
+
+    def _enter(self, first: str) -> None:
+        self._open.append(first)
+        self._is_key_next = first == "{"
+        if self._is_key_next:
+            self.path.append("")
+
+    def _leave(self) -> None:
+        self._is_key_next = False
+        if self._open.pop() == "{":
+            self.path.pop()
+
+
+# --- values, and how a text may show them
+
+
+def _scalars(text: str) -> Iterator[str]:
+    """The texts and numbers of a JSON value; not the names of its fields, nor true, false and null."""
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if first == '"' and not _COLON.match(text, token.end()):
+            yield _read(token[0])
+        elif first in "-0123456789":
+            yield from _numbers(token[0])
+
+
+def _numbers(text: str) -> Iterator[str]:
+    """As JSON has it, and as Python would show it."""
+    yield text
+    if len(text) > LONGEST_NUMBER:
+        return
+    try:
+        number = float(text)
+        yield repr(number)
+        if number.is_integer():
+            whole = int(text) if text.lstrip("-").isdigit() else int(number)
+            yield from (str(whole), f"{whole:,}")
+    except (ValueError, OverflowError):
+        return
+
+
+def _read(token: str) -> str:
+    """A text in quotes, whatever is in it."""
+    if "\\" not in token:
+        return token[1:-1]
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return token[1:-1]
+
+
+def _forms(value: str) -> Iterator[str]:
+    yield value
+    if value.isascii() and value.isalnum():  # which looks the same everywhere
+        return
+    for form in _escaped(value):
+        yield form
+        yield from _escaped(form)  # once more: an error that quotes another
+    yield from (ascii(value)[1:-1], repr(value.encode(errors="replace"))[2:-1])
+    yield from (quote(value, safe="", errors="replace"), quote(value, errors="replace"))
+    yield quote_plus(value, errors="replace")
+    if "\n" in value:  # such as a key in PEM, which a traceback may indent
+        yield from (line.strip() for line in value.splitlines() if len(line.strip()) > SHORTEST)
+
+
+def _escaped(text: str) -> Iterator[str]:
+    """As JSON and Python write it between quotes."""
+    yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+    yield repr(f"\"'{text}")[4:-1]  # as a part of what has quotes of both kinds
+
+
+def _without(text: str, forms: Sequence[str]) -> str:
+    """Without any of them, the longest first."""
+    for form in forms:
+        text = text.replace(form, MASK)
+    for form in forms:  # after all of the whole ones: two forms of a value may begin alike
+        text = _without_pieces(text, form)
+    return text
+
+
+def _without_pieces(text: str, form: str) -> str:
+    """Without the beginnings and ends of it that a text has which quotes it in part."""
+    if len(form) > PIECE:
+        text = _without_heads(text, form, MASK)
+        if form[-PIECE:] in text:
+            text = _without_heads(text[::-1], form[::-1], MASK[::-1])[::-1]
+    for size in range(min(len(form) - 1, PIECE), SHORTEST - 1, -1):  # where the text itself was cut
+        if text.endswith(form[:size]):
+            text = text[:-size] + MASK
+        if text.startswith(form[-size:]):
+            text = MASK + text[size:]
+    return text
+
+
+def _without_heads(text: str, form: str, mask: str) -> str:
+    """Without what begins like it, for as far as it does."""
+    head, parts, copied = form[:PIECE], [], 0
+    while (found := text.find(head, copied)) >= 0:
+        size = PIECE
+        while size < len(form) and text[found + size : found + size + 1] == form[size]:
+            size += 1
+        parts += [text[copied:found], mask]
+        copied = found + size
+    return "".join([*parts, text[copied:]])
