@@ -31,14 +31,16 @@ from pulse.doors.grpc.work import WorkDoor
 from pulse.doors.http import is_installed
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.loops import Loop
+from pulse.engine.loops import Beat, Loop
 from pulse.engine.waiting import Waiters
 from pulse.model.errors import InvalidSettings
 from pulse.model.server_url import HTTP_PORT, parse_listen
 from pulse.model.tokens import Right
+from pulse.sdk.health import Health
 
 if TYPE_CHECKING:
     from pulse.doors.http.port import HttpPort
+    from pulse.engine.metrics import Metrics
     from pulse.model.server_url import Address
     from pulse.settings import Settings
 
@@ -66,6 +68,7 @@ class Dispatch:
     submit: Submit | None = None  # a way to workers who wait; none: jobs are only stored
     loops: Sequence[Loop] = ()  # duties of a server, beside every process's
     run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
+    beats: Sequence[Beat] = ()  # of that
     drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
 
 
@@ -111,6 +114,7 @@ class Server:
             waiters=self._waiters,
             submit=self._dispatch.submit or engine.jobs.submit,
             workers=self._dispatch.workers,
+            health=Health(self, self.ask_database, lambda: engine.metrics),
             name=self.name,
         )
         app = make_app(services)
@@ -130,9 +134,13 @@ class Server:
         """Whether other machines can reach it."""
         return not all(found.is_loopback for found in (self.address, self.http_address) if found)
 
+    @property
+    def metrics(self) -> Metrics:
+        return self._engine.metrics
+
     async def ask_database(self) -> None:
-        """A cheap question, whose answer means that the database answers."""
-        await self._engine.jobs.pauses()
+        """A cheap question, whose answer means that the database answers and suits us."""
+        await self._engine.check()
 
     async def start(self) -> None:
         await self._port.start()
@@ -140,6 +148,7 @@ class Server:
             await self._http.start()
         self._engine.start(*self._dispatch.loops)
         if self._dispatch.run is not None:
+            self._engine.beats += self._dispatch.beats
             self._dispatching = asyncio.create_task(self._dispatch.run(), name="pulse dispatch")
         self._waiting = asyncio.create_task(self._waiters.loop.run(self._stop), name="pulse wait")
         self.is_ready = True
@@ -210,6 +219,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
         submit=dispatcher.submit,
         loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats))],
         run=dispatcher.run,
+        beats=[dispatcher.beat],
         drain=drain,
     )
 

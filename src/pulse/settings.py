@@ -80,6 +80,8 @@ class Settings:
     processes: int = 0  # handlers in processes of their own at a time; 0: as many as there are processors
     grace: timedelta = timedelta(seconds=25)  # what running handlers get when a worker is told to stop
 
+    trace_as_child: bool = False  # a job's spans are of the trace it was enqueued in; else they link to it
+
     alarm_tick: timedelta = timedelta(seconds=1)  # polling, where no wake-up came
     alarm_lease: timedelta = timedelta(minutes=2)
     alarm_batch: int = 100  # of one claim

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable, InvalidOption
 from pulse.sdk import health
 from pulse.sdk.health import Health, serve_health
@@ -189,3 +190,18 @@ async def test_a_port_that_is_taken_is_refused_by_its_name(port: int, worker: St
     with pytest.raises(InvalidOption, match=f"127.0.0.1:{port}"):
         async with serve_health(Health(worker, worker.ask), host="127.0.0.1", port=port):
             pass
+
+
+async def test_metrics_are_shown_by_who_has_some_unless_they_are_not_for_everybody(
+    engine: Engine, worker: StandIn
+) -> None:
+    shown = Health(worker, worker.ask, lambda: engine.metrics)
+    hidden = Health(worker, worker.ask, lambda: engine.metrics, is_open=lambda: False)
+    answers = []
+    for each in (shown, hidden):
+        async with serve_health(each, host="127.0.0.1", port=0) as port:
+            answers.append(await send(port, b"GET /metrics HTTP/1.1\r\n\r\n"))
+
+    assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in answers[0]
+    assert b"\npulse_database_up 1\n" in answers[0]
+    assert answers[1].startswith(b"HTTP/1.1 404 ")

@@ -54,7 +54,9 @@ async def test_it_has_every_route_and_says_what_each_may_answer(document: dict[s
 async def test_every_refusal_has_the_one_shape(document: dict[str, Any]) -> None:
     for rule, operation in operations(document):
         for status, answer in operation["responses"].items():
-            schema = answer["content"]["application/json"]["schema"]
+            [(kind, content)] = answer["content"].items()
+            assert kind == ("text/plain" if (rule, status) == ("GET /metrics", "200") else "application/json")
+            schema = content["schema"]
             assert (schema == {"$ref": "#/components/schemas/Error"}) == (int(status) >= 400), (rule, status)
 
 

@@ -77,6 +77,8 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, env: dict[str, str],
         health = server.expect(r"(http://\S+/readyz)").group(1)
         assert ask(url).batch_limit == 10_000
         assert json.loads(urllib.request.urlopen(health, timeout=PATIENCE).read()) == {"status": "ok"}
+        metrics = urllib.request.urlopen(health.replace("readyz", "metrics"), timeout=PATIENCE).read()
+        assert b'pulse_duty_age_seconds{duty="dispatch"}' in metrics
 
         server.process.send_signal(number)
 

@@ -542,3 +542,22 @@ async def test_every_destination_has_its_turn(
     assert len(set(began[:10])) == 7  # before anyone has had two
     assert len(began) == 14
     await engine.duties.wakes.stop(0)
+
+
+async def test_what_came_of_wakes_and_how_late_they_began_is_measured(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    for n in range(3):
+        await set_one(engine, endpoint, label=f"tea {n}")
+    await clock.advance(MINUTE + 2 * SECOND)
+    await deliver(engine)
+    endpoint.status = 500
+    await set_one(engine, endpoint, max_failures=1)
+    await clock.advance(MINUTE)
+    await deliver(engine)
+    await clock.advance(30 * SECOND)  # its only retry
+    await deliver(engine)
+
+    measured = engine.instruments
+    assert measured.wake_outcomes == {"delivered": 3, "failed": 1, "given_up": 1}
+    assert (sum(measured.wakes.counts), measured.wakes.seconds) == (5, 6.0)

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 
 import pytest
+from msgspec import structs
+from opentelemetry import trace
 
 from pulse.sdk.context import Context, current, stand_in
 from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
+from tests.tracing import collecting
 
 log = logging.getLogger("shop.tasks")
 
@@ -77,6 +80,28 @@ def test_json_is_one_object_per_line(job: Context) -> None:
     assert document["job_id"] == str(job.job_id)
     assert (document["task"], document["attempt"]) == ("shop.charge", 1)
     assert document["exc"].endswith("ValueError: invalid literal for int() with base 10: 'x'")
+
+
+def test_a_line_has_the_trace_the_job_runs_in_or_else_the_one_it_was_enqueued_in(job: Context) -> None:
+    job._claim = structs.replace(job._claim, trace='{"traceparent": "00-' + "a" * 32 + "-" + "b" * 16 + '-01"}')
+
+    def trace_id() -> str:
+        return str(json.loads(written(JsonFormatter(), lambda: log.error("x")))["trace_id"])
+
+    assert trace_id() == "a" * 32
+    with collecting(), trace.get_tracer("shop").start_as_current_span("smtp") as span:
+        assert trace_id() == f"{span.get_span_context().trace_id:032x}"
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\r\nb", "a\u2028b\u2029c\x85d", "\x1b]0;x\x07", "\x00", "\u202e"])
+def test_nothing_ends_a_json_line_but_its_end(job: Context, hostile: str) -> None:
+    job._claim = structs.replace(job._claim, task=hostile, topic=hostile)
+
+    line = written(JsonFormatter(), lambda: fail(hostile))
+
+    assert line.isascii()
+    assert line.rstrip("\n").isprintable()
+    assert [json.loads(line)[field] for field in ("message", "task", "topic")] == [hostile] * 3
 
 
 def test_json_leaves_out_what_is_empty() -> None:

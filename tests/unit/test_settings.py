@@ -44,6 +44,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "threads": ("3", 3),
     "processes": ("5", 5),
     "grace": ("1m", timedelta(minutes=1)),
+    "trace_as_child": ("yes", True),
     "alarm_tick": ("2s", timedelta(seconds=2)),
     "alarm_lease": ("5m", timedelta(minutes=5)),
     "alarm_batch": ("250", 250),

@@ -102,3 +102,11 @@ def test_a_long_error_keeps_both_its_ends() -> None:
     assert cleaned.startswith("start")
     assert cleaned.endswith("end")
     assert len(cleaned) < ERROR_LIMIT + 100
+
+
+@pytest.mark.parametrize("text", ["01998e5e-1234-7bd2-8a3e-0f2ce83f7000", '"1e-9999"', "\\1e-9999", "." + "1" * 16_383])
+def test_a_string_may_read_like_a_number_that_is_too_small(text: str) -> None:
+    assert encode_json("payload", {"id": text})
+
+    with pytest.raises(InvalidPayload, match="decimals"):
+        check_json("payload", json.dumps([text])[:-1] + ", 1e-9999]")

@@ -17,6 +17,7 @@ from pulse.cli.output import say, show_json
 from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import without_password
+from pulse.model.server_url import Address
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.worker import calm_collector
 from pulse.server import Server, open_server
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulse.cli.session import Session
+    from pulse.engine.metrics import Metrics
     from pulse.settings import Settings
 
 log = logging.getLogger("pulse.server")
@@ -111,7 +113,7 @@ class ServerProcess:
         plan = self._plan
         if plan.health_port is None:
             return None
-        health = Health(self, self._ask_database)
+        health = Health(self, self._ask_database, self._metrics, self._is_open)
         return await stack.enter_async_context(serve_health(health, host=plan.health_host, port=plan.health_port))
 
     async def _drain(self, server: Server) -> None:
@@ -141,6 +143,13 @@ class ServerProcess:
     async def _ask_database(self) -> None:
         assert self._server is not None  # whoever is not ready is not asked
         await self._server.ask_database()
+
+    def _metrics(self) -> Metrics | None:
+        return self._server.metrics if self._server else None
+
+    def _is_open(self) -> bool:
+        """With tokens, metrics beyond this machine are for those who show one, at the HTTP door."""
+        return Address(self._plan.health_host, 0).is_loopback or not (self._server and self._server.has_tokens)
 
     # --- signals
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from pulse.model.errors import DatabaseUnreachable, ServerUnreachable
-from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
+from pulse.sdk.logs import Logs, install_job_fields, write_logs
 from pulse.timing.backoff import Backoff
 from pulse.timing.duration import format_duration
 
@@ -19,12 +19,9 @@ log = logging.getLogger("pulse.start")
 def set_up_logs(level: str | None, form: str | None) -> None:
     """Records learn of their jobs. How they are written is ours to say only if the application has not."""
     install_job_fields()
-    root = logging.getLogger()
-    if root.handlers and level is None and form is None:
+    if logging.getLogger().handlers and level is None and form is None:
         return
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    logging.basicConfig(level=(level or "info").upper(), handlers=[handler], force=True)
+    write_logs(Logs(form or "text", logging.getLevelNamesMapping()[(level or "info").upper()]))
 
 
 async def wait_for_database(

@@ -32,6 +32,7 @@ from pulse.store import migrate
 
 if TYPE_CHECKING:
     from pulse.cli.worker_plan import Plan
+    from pulse.engine.metrics import Metrics
     from pulse.links.link import Link
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
@@ -117,7 +118,8 @@ class WorkerProcess:
         self._worker = Worker(
             app, topics=plan.topics or None, open_link=self._open_link, on_ready=lambda: tell_manager(READY)
         )
-        self._health = Health(self._worker, self._ask_database)
+        self._health = Health(self._worker, self._ask_database, self._metrics)
+        self._link: Link | None = None
         self._signals = 0
         self._is_told_to_stop = asyncio.Event()
         self._left_at_stop: list[Run] = []
@@ -162,12 +164,17 @@ class WorkerProcess:
 
     @asynccontextmanager
     async def _open_link(self, settings: Settings) -> AsyncIterator[Link]:
-        async with open_link(settings) as self._link:
-            await see_to_schedules(self._plan, self._app, self._link)
-            yield self._link
+        async with open_link(settings) as link:
+            self._link = link
+            await see_to_schedules(self._plan, self._app, link)
+            yield link
 
     async def _ask_database(self) -> None:
+        assert self._link is not None  # whoever is not ready is not asked
         await self._link.check()
+
+    def _metrics(self) -> Metrics | None:
+        return self._link.metrics if self._link else None
 
     # --- signals
 

@@ -14,6 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pulse.engine.jobs import BATCH_LIMIT, CLAIM_LIMIT, Jobs, can_be_claimed
+from pulse.engine.loops import Beat
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Claim, Lease, NewJob, Submitted
 from pulse.timing.backoff import Backoff
@@ -35,6 +36,7 @@ class Dispatcher:
     """Deals waiting jobs to the seats."""
 
     def __init__(self, jobs: Jobs, settings: Settings) -> None:
+        self.beat = Beat("dispatch")
         self._jobs = jobs
         self._tick = settings.tick.total_seconds()
         self._seats: dict[str, Seat] = {}
@@ -179,12 +181,15 @@ class Dispatcher:
             try:
                 await self._step()
                 failures = 0
+                self.beat.went_well(self._tick)
             except PulseError as error:
                 failures += 1
+                self.beat.failed()
                 log.warning("could not claim, trying again: %s", error)
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
             except Exception:  # whatever it is, the streams of everybody depend on the next step
                 failures += 1
+                self.beat.failed()
                 log.exception("dispatching failed in a way nobody thought of, trying again")
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
         if self._submitting:

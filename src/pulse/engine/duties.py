@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pulse.engine.fires import Fires
+from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
 from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
@@ -44,16 +45,19 @@ TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps
 class Duties:
     """The steps of one process."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+    def __init__(
+        self, database: Database, wakeups: Wakeups, *, buckets: int, instruments: Instruments | None = None
+    ) -> None:
+        instruments = instruments or Instruments()
         self._database = database
         self._wakeups = wakeups
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._settling = Settling(self._settings)
         self._pruned_up_to = FIRST_ID
-        self.fires = Fires(database, wakeups)
+        self.fires = Fires(database, wakeups, instruments)
         self._fire = Loop("fire", self.fires.step)
-        self.wakes = Wakes(database, wakeups)
+        self.wakes = Wakes(database, wakeups, instruments)
         self._mourners: list[Callable[[UUID], None]] = []
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:

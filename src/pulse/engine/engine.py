@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from pulse.engine.alarms import Alarms
 from pulse.engine.duties import Duties
 from pulse.engine.explain import explain_job
+from pulse.engine.instruments import Instruments
 from pulse.engine.jobs import Jobs
+from pulse.engine.metrics import Metrics
 from pulse.engine.schedules import Schedules
 from pulse.engine.sessions import Sessions
 from pulse.engine.statistics import Statistics
@@ -20,13 +22,14 @@ from pulse.model.errors import DatabaseUnreachable
 from pulse.store import embedded
 from pulse.store.migrate import check
 from pulse.store.pool import Database
+from pulse.store.schema import check_schema
 from pulse.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from uuid import UUID
 
-    from pulse.engine.loops import Loop
+    from pulse.engine.loops import Beat, Loop
     from pulse.model.explaining import Explanation
     from pulse.settings import Settings
 
@@ -41,16 +44,24 @@ class Engine:
         self.settings = database.settings
         self._database = database
         self.wakeups = Wakeups(database)
-        self.jobs = Jobs(database, self.wakeups, buckets=buckets)
+        self.instruments = Instruments()
+        self.beats: list[Beat] = []  # of what this process does again and again
+        self.jobs = Jobs(database, self.wakeups, buckets=buckets, instruments=self.instruments)
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
         self.sessions = Sessions(database)
         self.statistics = Statistics(database, buckets=buckets)
-        self.duties = Duties(database, self.wakeups, buckets=buckets)
+        self.duties = Duties(database, self.wakeups, buckets=buckets, instruments=self.instruments)
         self.workers = Workers(database)
+        self.metrics = Metrics(database, self.statistics, self.instruments, self.beats)
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    async def check(self) -> None:
+        """Raise if the database does not answer, or its schema no longer suits this release."""
+        await self._database.run(lambda conn: check_schema(conn, self.settings.schema))
 
     async def explain(self, job_id: UUID) -> Explanation:
         """Why a job is not running, and when it should be."""
@@ -60,11 +71,15 @@ class Engine:
         """Begin the duties of this process, and those it has beside every process's."""
         self.wakeups.start()
         loops = [*self.duties.loops(), *more]
+        self.beats += [loop.beat for loop in loops]
         self._loops = [asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in loops]
+        self._watching = asyncio.create_task(self.instruments.watch_loop(), name="pulse loop watch")
 
     async def stop(self) -> None:
         """Return when every duty has finished the step it was in, unless that cannot reach the database."""
         self._stop.set()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._loops:
             _, stuck = await asyncio.wait(self._loops, timeout=STOP_PATIENCE)
             for loop in stuck:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulse.engine.instruments import Instruments
 from pulse.model.firing import DueSchedule, Firing, Note, broken, decide, jittered, passed_over
 from pulse.model.ids import fire_id
 from pulse.model.schedules import Overlap
@@ -54,8 +55,9 @@ class Refused(Exception):
 class Fires:
     """The fire duty of one process."""
 
-    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+    def __init__(self, database: Database, wakeups: Wakeups, instruments: Instruments | None = None) -> None:
         self._database = database
+        self._instruments = instruments or Instruments()
         self._wakeups = wakeups
         self._tick = database.settings.tick
         self._has_more = False  # more was due than one transaction takes
@@ -125,10 +127,10 @@ class Fires:
             return 0
 
     async def _fire_together(self, read: Read, choose: Decide, *, careful: bool) -> int:
-        async def work(conn: Connection) -> tuple[int, list[Woken]]:
+        async def work(conn: Connection) -> tuple[Sequence[DueSchedule], list[Woken]]:
             due = await read(conn)
             if not due:
-                return 0, []
+                return [], []
             self._has_more |= len(due) >= BATCH
             plans, made, noted = await _write_down(await _with_busy(conn, due), choose)
             try:
@@ -139,11 +141,17 @@ class Fires:
                 raise Refused([plan.id for plan in plans], str(error)) from error
             assert fired.moved == len(plans), "a schedule that is locked was changed"
             self._has_more |= len(plans) < len(due)
-            return len(plans), fired.ready
+            return due[: len(plans)], fired.ready
 
         fired, ready = await self._database.run_together(work)
         self._wakeups.wake(ready)
-        return fired
+        self._note_lateness(fired)
+        return len(fired)
+
+    def _note_lateness(self, fired: Sequence[DueSchedule]) -> None:
+        for due in fired:
+            if due.next_run_at is not None and due.next_run_at <= due.now:  # not those that waited for another job
+                self._instruments.fires.note((due.now - due.next_run_at).total_seconds())
 
 
 async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[DueSchedule]:

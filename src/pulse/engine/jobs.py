@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
+from pulse.engine.instruments import Instruments
 from pulse.engine.lists import list_page
 from pulse.engine.marks import START, Marks
 from pulse.engine.masks import mask_attempts, mask_job, mask_report
@@ -80,8 +81,11 @@ Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
 class Jobs:
     """The use cases of jobs, over one database."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+    def __init__(
+        self, database: Database, wakeups: Wakeups, *, buckets: int, instruments: Instruments | None = None
+    ) -> None:
         self.buckets = buckets
+        self._instruments = instruments or Instruments()
         self._database = database
         self._wakeups = wakeups
         self._settings = database.settings
@@ -247,7 +251,9 @@ class Jobs:
             claims = await store.claim_jobs(
                 conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=lease, mark=mark
             )
-            self._marks.claimed(topic, mark, time.perf_counter() - started, claims)
+            took = time.perf_counter() - started
+            self._marks.claimed(topic, mark, took, claims)
+            self._instruments.claims.note(took)
             return claims
 
         return await self._database.run(work)

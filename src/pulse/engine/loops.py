@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -12,7 +13,37 @@ from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.duties")
 
+BEAT_PATIENCE = (
+    30.0  # seconds that a step may take, or fail, beyond its time: more than a statement or an outage of ours
+)
+
 Step = Callable[[], Awaitable[timedelta]]
+
+
+class Beat:
+    """Whether something that is done again and again still is: when it last went well, and how often it did not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.errors = 0  # ever
+        self.good_at = self.due_at = time.monotonic()
+
+    def went_well(self, pause: float) -> None:
+        """The next one is due after `pause` seconds, or sooner."""
+        self.good_at = time.monotonic()
+        self.due_at = self.good_at + pause
+
+    def failed(self) -> None:
+        self.errors += 1
+
+    @property
+    def age(self) -> float:
+        """Seconds since it last went well."""
+        return time.monotonic() - self.good_at
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.due_at + BEAT_PATIENCE
 
 
 class Loop:
@@ -22,6 +53,7 @@ class Loop:
         self.name = name
         self.step = step
         self.failures = 0  # in a row
+        self.beat = Beat(name)
         self._backoff = Backoff()
         self._is_nudged = asyncio.Event()
         self._sleeps_until = 0.0
@@ -35,6 +67,7 @@ class Loop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Return once `stop` is set. A step in progress is finished, never cut."""
+        self.beat.went_well(0)  # it begins now, whenever it was made
         while not stop.is_set():
             self._is_nudged.clear()
             self._sleeps_until = math.inf  # a step under way may have looked already, so any nudge is one for another
@@ -42,10 +75,12 @@ class Loop:
                 pause = await self.step()
             except Exception:
                 self.failures += 1
+                self.beat.failed()
                 log.exception("%s failed %d times in a row", self.name, self.failures)
                 pause = self._backoff.delay(self.failures)
             else:
                 self.failures = 0
+                self.beat.went_well(pause.total_seconds())
             await self._sleep(stop, pause)
 
     async def _sleep(self, stop: asyncio.Event, pause: timedelta) -> None:

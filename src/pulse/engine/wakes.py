@@ -33,6 +33,7 @@ from pulse.store.jobs import read_clock
 if TYPE_CHECKING:
     from pulse.delivery.wake import Delivered
     from pulse.delivery.webhook import Deliverer
+    from pulse.engine.instruments import Instruments
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
 
@@ -65,8 +66,9 @@ Decide = Callable[[Landed, datetime], Verdict]
 class Wakes:
     """The wake duty of one process."""
 
-    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+    def __init__(self, database: Database, wakeups: Wakeups, instruments: Instruments) -> None:
         settings = database.settings
+        self._instruments = instruments
         self.loop = Loop("wake", self.step)
         self.readying = Loop("ready alarms", self.ready)
         self.recording = Loop("record wakes", self.record)
@@ -158,6 +160,8 @@ class Wakes:
         claims = [ringing for part in found if not isinstance(part, BaseException) for ringing in part]
         for ringing in claims:  # nothing may fail before: they are leased
             self._begin(ringing, deliverer)
+        for ringing in claims:
+            self._instruments.wakes.note(max(0.0, ringing.lateness.total_seconds()))
         for error in found:
             if isinstance(error, BaseException):
                 raise error
@@ -286,9 +290,13 @@ class Wakes:
         locked: set[UUID] = set()
         if left := [wake for wake in wakes if wake.ringing.id not in moved]:
             locked = await store.held_wakes(conn, [wake.ringing for wake in left])
+        self._instruments.wake_outcomes.update(
+            verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.ringing.id in moved
+        )
         if gone := [wake for wake in left if wake.ringing.id not in locked]:
             outcomes = [DeliveryOutcome.FAILED if wake.error else DeliveryOutcome.DELIVERED for wake in gone]
             if late := await store.log_late(conn, gone, outcomes):
+                self._instruments.wake_outcomes[DeliveryOutcome.LATE.value] += late
                 log.warning("%d deliveries came after their leases had ended, and are not counted", late)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
             self._wakeups.wake_later(min(ahead))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.engine.alarms import Alarms
+    from pulse.engine.metrics import Metrics
     from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
     from pulse.model.explaining import Explanation
@@ -53,6 +54,10 @@ class DirectLink:
     def start_telling(self) -> None:
         """Tell other processes of what is enqueued here, and nothing else."""
         self._engine.wakeups.start(listen=False)
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._engine.metrics
 
     def start(self, desk: Desk) -> None:
         self._desk = desk

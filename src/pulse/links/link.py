@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
+    from pulse.engine.metrics import Metrics
     from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm, WakeSecret
     from pulse.model.explaining import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
@@ -142,6 +143,10 @@ class Link(Producing, Protocol):
     @property
     def heartbeat(self) -> float:
         """Seconds between two heartbeats."""
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """Of the engine in this process, if there is one."""
 
     def start(self, desk: Desk) -> None:
         """Begin to hear of new work, and to do what every worker shares."""

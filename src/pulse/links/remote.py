@@ -110,6 +110,10 @@ class RemoteLink:
 
     # --- working
 
+    @property
+    def metrics(self) -> None:
+        """The servers have them."""
+
     def start(self, desk: Desk) -> None:
         self._worker = desk.name
         self._stream = JobStream(self._servers, desk, self._listener, silence=self._silence)

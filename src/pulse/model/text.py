@@ -25,6 +25,7 @@ _ESCAPED = re.compile(
     r"\\(?:\\|u0000|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TOO_SMALL = re.compile(r"[0-9][eE]-[0-9]{4,}|\.[0-9]{16383}")  # of what JSON allows and jsonb does not
 
 
@@ -86,9 +87,14 @@ def check_storable(what: str, text: str) -> str:
         )
     if _may_be_unstorable(text) and _is_unstorable(text):
         raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
-    if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text):
+    # Looked for in all of it first, which is quick; but a string may read like one, and a UUID often does.
+    if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text) and _has_too_small(text):
         raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
     return text
+
+
+def _has_too_small(text: str) -> bool:
+    return _TOO_SMALL.search(_STRING.sub('""', text)) is not None
 
 
 def _may_be_unstorable(text: str) -> bool:

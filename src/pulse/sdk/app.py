@@ -20,6 +20,7 @@ from pulse.sdk.handle import JobHandle
 from pulse.sdk.options import Length, Options, Retry
 from pulse.sdk.schedules import Schedules
 from pulse.sdk.task import Call, Executor, Task
+from pulse.sdk.tracing import Enqueueing
 from pulse.settings import Settings
 
 if TYPE_CHECKING:
@@ -237,6 +238,14 @@ class Pulse:
 
     def submit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
         """Jobs as values, for code that has no task to call: another service's, say."""
+        with Enqueueing(jobs) as enqueueing:
+            return enqueueing.sent(self._submit(enqueueing.jobs, conn))
+
+    async def asubmit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
+        with Enqueueing(jobs) as enqueueing:
+            return enqueueing.sent(await self._asubmit(enqueueing.jobs, conn))
+
+    def _submit(self, jobs: list[NewJob], conn: Any) -> list[UUID]:  # noqa: ANN401
         if conn is not None:
             from pulse.links.transactions import enqueue_through
 
@@ -244,7 +253,7 @@ class Pulse:
             return enqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
         return [answer.id for answer in self.portal.call(lambda link: link.submit(jobs))]
 
-    async def asubmit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
+    async def _asubmit(self, jobs: list[NewJob], conn: Any) -> list[UUID]:  # noqa: ANN401
         if conn is not None:
             from pulse.links.transactions import aenqueue_through
 

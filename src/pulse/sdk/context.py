@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pulse.sdk.arguments import write_json
 from pulse.sdk.options import Length, length
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 
 class Verdict(Exception):
@@ -147,6 +148,16 @@ class Context:
 
 
 current: ContextVar[Context | None] = ContextVar("pulse_job", default=None)
+
+
+@contextmanager
+def during(context: Context) -> Iterator[None]:
+    """What is done and logged here is of this job."""
+    token = current.set(context)
+    try:
+        yield
+    finally:
+        current.reset(token)
 
 
 def mark_cancelled(context: Context) -> None:

@@ -1,7 +1,8 @@
 """How does an orchestrator learn whether a worker or a server lives, and can take work? Over a very small HTTP server.
 
     GET /livez    (also /healthz)  200 as long as the event loop turns
-    GET /readyz                    200 when it takes work and the database answers, else 503 and why
+    GET /readyz                    200 when it takes work, the database answers and duties are done, else 503 and why
+    GET /metrics                   for Prometheus, of a process that has an engine
 
 It lives on the worker's own loop. When a handler keeps that from turning there is no answer at all, which is the
 answer: such a worker claims and reports nothing either.
@@ -17,13 +18,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pulse.model.errors import InvalidOption, PulseError
+from pulse.model.errors import InvalidOption, PulseError, SchemaMismatch
+from pulse.model.exposition import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from pulse.engine.metrics import Metrics
 
 log = logging.getLogger("pulse.worker")
 
-CLIENT_PATIENCE = 5.0  # seconds a client has for its request, and for reading our answer
+CLIENT_PATIENCE = 8.0  # seconds a client has for its request and for reading our answer, and we for writing it
 LONGEST_HEAD = 8_192  # bytes
 ASK_EVERY = 5.0  # seconds between two questions to the database, however often we are asked
 ASK_PATIENCE = 3.0
@@ -34,7 +39,7 @@ Ask = Callable[[], Awaitable[object]]
 
 class Reply(NamedTuple):
     status: HTTPStatus
-    body: dict[str, object]
+    body: dict[str, object] | str  # JSON, or metrics
 
 
 ALIVE = Reply(HTTPStatus.OK, {"status": "ok"})
@@ -49,11 +54,20 @@ class Patient(Protocol):
 
 
 class Health:
-    """Whether one of them lives and is ready. `ask` puts a cheap question to its database."""
+    """Whether one of them lives and is ready. `ask` puts a cheap question to its database; `metrics` are its own, once
+    it has any, and `is_open` tells whether everybody may see them."""
 
-    def __init__(self, patient: Patient, ask: Ask) -> None:
+    def __init__(
+        self,
+        patient: Patient,
+        ask: Ask,
+        metrics: Callable[[], Metrics | None] = lambda: None,
+        is_open: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._is_open = is_open
         self._patient = patient
         self._ask = ask
+        self._metrics = metrics
         self._asked_at = self._answered_at = -math.inf
         self._trouble = ""
         self._lock = asyncio.Lock()
@@ -62,18 +76,24 @@ class Health:
         if path in ("/livez", "/healthz"):
             return ALIVE
         if path == "/readyz":
-            why = await self._why_not_ready()
+            why = await self.why_not_ready()
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unavailable", "why": why}) if why else ALIVE
+        if path == "/metrics" and (metrics := self._metrics()) is not None and self._is_open():
+            return Reply(HTTPStatus.OK, await metrics.scrape())
         return Reply(HTTPStatus.NOT_FOUND, {"status": "not found", "why": "there are /livez and /readyz"})
 
-    async def _why_not_ready(self) -> str:
+    async def why_not_ready(self) -> str:
+        """Empty: it is."""
         if not self._patient.is_ready:
             return "it is starting or stopping, and takes no work"
         async with self._lock:  # whoever asks meanwhile shares the answer
             if time.monotonic() - self._asked_at >= ASK_EVERY:
                 await self._ask_database()
-        is_fresh = time.monotonic() - self._answered_at < FRESH
-        return "" if is_fresh else f"the database does not answer: {self._trouble}"
+        if time.monotonic() - self._answered_at >= FRESH:
+            return self._trouble
+        metrics = self._metrics()
+        late = [beat for beat in metrics.beats if beat.is_late] if metrics else []
+        return "; ".join(f"the duty {beat.name} has not been done for {beat.age:.0f} s" for beat in late)
 
     async def _ask_database(self) -> None:
         self._asked_at = asked_at = time.monotonic()
@@ -81,9 +101,11 @@ class Health:
             async with asyncio.timeout(ASK_PATIENCE):
                 await self._ask()
         except TimeoutError:
-            self._trouble = f"no answer within {ASK_PATIENCE:.0f} s"
+            self._trouble = f"the database does not answer: no answer within {ASK_PATIENCE:.0f} s"
+        except SchemaMismatch as error:  # which does not pass by itself
+            self._trouble, self._answered_at = str(error), -math.inf
         except PulseError as error:
-            self._trouble = str(error)
+            self._trouble = f"the database does not answer: {error}"
         else:
             self._answered_at = asked_at
 
@@ -141,10 +163,11 @@ def _read_request(head: bytes) -> tuple[str, str]:
 
 
 def _write(reply: Reply, *more: str, has_body: bool = True) -> bytes:
-    body = json.dumps(reply.body).encode() + b"\n"
+    is_text = isinstance(reply.body, str)
+    body = str(reply.body).encode() if is_text else json.dumps(reply.body).encode() + b"\n"
     head = [
         f"HTTP/1.1 {reply.status.value} {reply.status.phrase}",
-        "Content-Type: application/json",
+        f"Content-Type: {CONTENT_TYPE if is_text else 'application/json'}",
         f"Content-Length: {len(body)}",
         "Cache-Control: no-store",
         "Connection: close",

@@ -9,19 +9,44 @@ import json
 import logging
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulse.sdk.context import current
+from pulse.sdk.tracing import current_trace_id, trace_id_of
 
-FIELDS = ("job_id", "task", "topic", "attempt")
+FIELDS = ("job_id", "task", "topic", "attempt", "trace_id")
 NO_JOB = ("", "", "", "")
 
 # What a terminal would obey, but for the ends of lines and tabs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+class Logs(NamedTuple):
+    """How a process writes what it logs."""
+
+    format: str  # "json" or "text"
+    level: int
+
+
+def write_logs(logs: Logs) -> None:
+    """From now on, on stderr. Of whatever was set up before, nothing stays."""
+    install_job_fields()
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if logs.format == "json" else TextFormatter())
+    logging.basicConfig(level=logs.level, handlers=[handler], force=True)
+
+
+def how_logs_are_written() -> Logs | None:
+    """For processes that are to do likewise; none if the application has seen to it, which it will there as well."""
+    root = logging.getLogger()
+    kinds: dict[type, str] = {JsonFormatter: "json", TextFormatter: "text"}
+    found = (kinds.get(type(handler.formatter)) for handler in root.handlers)
+    return next((Logs(kind, root.level) for kind in found if kind), None)
+
+
 def install_job_fields() -> None:
-    """From now on every record has `job_id`, `task`, `topic` and `attempt`: those of the job it was logged in.
+    """From now on every record has `job_id`, `task`, `topic`, `attempt` and `trace_id`: those of the job it was logged
+    in. The trace is the one it runs in, or else the one it was enqueued in.
 
     Outside a job they are empty. It holds for every logger and thread of the process, and for formats such as
     `%(job_id)s`. Doing it twice changes nothing.
@@ -71,11 +96,12 @@ class _AddedFields:
         return record
 
 
-def _fields_now() -> tuple[str, str, str, int | str]:
+def _fields_now() -> tuple[str, str, str, int | str, str]:
     context = current.get()
     if context is None:
-        return NO_JOB
-    return str(context.job_id), context.task, context.topic, context.attempt
+        return *NO_JOB, current_trace_id()
+    trace_id = current_trace_id() or trace_id_of(context._claim.trace)
+    return str(context.job_id), context.task, context.topic, context.attempt, trace_id
 
 
 class TextFormatter(logging.Formatter):

@@ -18,8 +18,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,12 @@ from pulse.model.errors import InvalidApp
 from pulse.model.jobs import Claim, Progress, Report
 from pulse.model.redaction import NO_REDACTION, Redaction, read_redaction
 from pulse.model.text import clean_error
-from pulse.sdk.context import Context, current
+from pulse.sdk.context import Context, during
 from pulse.sdk.locate import load_app, load_module
+from pulse.sdk.logs import write_logs
 from pulse.sdk.outcomes import describe, format_traceback, report_crash, report_error, report_result
 from pulse.sdk.process_messages import PREFIX, Done, FromProcess, Hello, Note, Ready, Unfit, Work, frame, to_process
+from pulse.sdk.tracing import carried
 
 if TYPE_CHECKING:
     from pulse.sdk.app import Pulse
@@ -126,24 +128,26 @@ class Bench:
         context = Context(claim, schema=work.schema)
         context.notes_to(lambda value: self._note(claim, value))
         if task.is_async or self._app.middlewares:
-            report = self._runner.run(self._run_on_loop(task, claim, context))
+            report = self._runner.run(self._run_on_loop(task, work, context))
         else:
-            report = self._run_here(task, claim, context)
+            report = self._run_here(task, work, context)
         if os.getpid() != self._pid:  # a copy of us, made by a handler that forked and came back: it has no voice
             os._exit(0)
         _flush_output()
         return _shortened(mask_report(self._redaction, report, claim.payload))
 
-    def _run_here(self, task: Task[..., Any, Any], claim: Claim, context: Context) -> Report:
-        with _during(context):
+    def _run_here(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
+        claim = work.claim
+        with during(context), carried(work.trace):
             try:
                 return report_result(task, claim, _bound(task, claim, context)())
             except BaseException as error:
                 return _report_error(task, claim, error)
 
-    async def _run_on_loop(self, task: Task[..., Any, Any], claim: Claim, context: Context) -> Report:
+    async def _run_on_loop(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
         """The handler inside the middlewares, the first one declared outermost."""
-        with _during(context):
+        claim = work.claim
+        with during(context), carried(work.trace):
             try:
                 call = _awaitable(task, _bound(task, claim, context))
                 for middleware in reversed(self._app.middlewares):
@@ -177,15 +181,6 @@ def _without_stop_iteration(call: Callable[[], Any]) -> Any:  # noqa: ANN401
         raise RuntimeError("the handler raised StopIteration") from error
 
 
-@contextmanager
-def _during(context: Context) -> Iterator[None]:
-    token = current.set(context)
-    try:
-        yield
-    finally:
-        current.reset(token)
-
-
 def _report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) -> Report:
     try:
         return report_error(task, claim, error)
@@ -217,7 +212,9 @@ def _start(hello: Hello, runner: asyncio.Runner) -> Pulse:
     app = load_app(hello.app)
     for hook in app.startup_hooks:
         _call_hook(hook, runner)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # unless the app has set up its own
+    if hello.logs is not None:
+        write_logs(hello.logs)
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # unless somebody has set up their own
     return app
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.model.jobs import Claim, Report  # noqa: TC001  msgspec reads annotations when a class is used
+from pulse.sdk.logs import Logs  # noqa: TC001
 
 PREFIX = 4  # bytes of length before each message
 LONGEST = 64 << 20  # bytes; results are far smaller, so more than this is not one of ours
@@ -25,12 +26,14 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     modules: list[str]  # that declare its tasks and hooks, in the order in which they were imported
     sys_path: list[str]
     argv: list[str]
+    logs: Logs | None = None  # as the worker writes them, if that was left to us
     redact: str = ""  # fields of payloads that errors must not quote: the worker's, which may not be the app's
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
     claim: Claim
     schema: str
+    trace: dict[str, str] | None = None  # the span it runs in, which is the worker's
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -7,9 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from pulse.sdk.locate import modules_of, path_of, refuse_while_loading
+from pulse.sdk.logs import how_logs_are_written
 from pulse.sdk.outcomes import report_crash
 from pulse.sdk.process_handle import Process, Unusable
 from pulse.sdk.process_messages import Hello, Work
+from pulse.sdk.tracing import carry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -67,7 +69,7 @@ class ProcessPool:
             process = await self._find_process()
         except Unusable as error:
             return report_crash(run.claim, str(error))
-        work = Work(run.claim, run.context._schema)  # the worker's, which may not be the app's
+        work = Work(run.claim, run.context._schema, carry())  # the schema is the worker's, which may not be the app's
         run.kill = process.kill
         try:
             return await process.execute(work, note)
@@ -92,7 +94,7 @@ class ProcessPool:
     async def _start(self) -> Process:
         if self._is_closed:
             raise Unusable("its worker has stopped")
-        surroundings = [str(entry) for entry in sys.path], sys.argv
+        surroundings = [str(entry) for entry in sys.path], sys.argv, how_logs_are_written()
         hello = Hello(path_of(self._app), modules_of(self._app), *surroundings, redact=self._redact)
         process = Process()
         self._processes.add(process)

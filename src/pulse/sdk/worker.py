@@ -14,7 +14,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextvars import copy_context
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, PulseError
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
-from pulse.sdk.context import Context, current
+from pulse.sdk.context import Context, current, during
 from pulse.sdk.heartbeats import Heartbeats
 from pulse.sdk.locate import path_of, refuse_while_loading
 from pulse.sdk.outcomes import report_error, report_result, report_timeout, report_unknown
@@ -31,6 +32,7 @@ from pulse.sdk.process_pool import ProcessPool
 from pulse.sdk.reporter import Reporter
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.slots import Slots
+from pulse.sdk.tracing import Processing, processing
 from pulse.timing.backoff import Backoff
 from pulse.timing.duration import format_duration
 
@@ -277,14 +279,21 @@ class Worker:
         job another turn of the loop."""
         run.has_begun = True
         current.set(run.context)
-        try:
-            if run.cut is None:
-                run.report = await self._report_of(run)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            run.report = report_error(run.task, run.claim, error) if run.cut is None else None
+        with self._traced(run) as span:
+            try:
+                if run.cut is None:
+                    run.report = await self._report_of(run)
+                span.ends(run.report)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                run.report = report_error(run.task, run.claim, error) if run.cut is None else None
+                span.ends(run.report, error)
         self._ended(run)
+
+    def _traced(self, run: Run) -> Processing:
+        as_child = self.settings.trace_as_child
+        return processing(run, worker=self.name, redaction=self._redaction, as_child=as_child)
 
     async def _report_of(self, run: Run) -> Report | None:
         task = run.task
@@ -305,32 +314,26 @@ class Worker:
         async def call() -> Any:  # noqa: ANN401
             if run.task.is_async:
                 return await run.task.function(*args, **kwargs)
-            return await self._loop.run_in_executor(self._thread_pool(), self._call_in_thread, run, args, kwargs)
+            here = copy_context()  # the job and the span, for the thread too
+            return await self._loop.run_in_executor(self._thread_pool(), here.run, _call, run, args, kwargs)
 
         for middleware in reversed(self.app.middlewares):
             call = _around(middleware, run.context, call)
         return await call()
 
-    def _call_in_thread(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        token = current.set(run.context)
-        try:
-            return run.task.function(*args, **kwargs)
-        except StopIteration as error:  # a future refuses to carry it
-            raise RuntimeError("the handler raised StopIteration") from error
-        finally:
-            current.reset(token)
-
     def _run_in_thread(self, run: Run) -> None:
         task, claim = run.task, run.claim
         token = current.set(run.context)
         try:
-            args, kwargs = task.arguments.unpack(claim.payload)
-            result = (
-                task.function(run.context, *args, **kwargs) if task.takes_context else task.function(*args, **kwargs)
-            )
-            report = report_result(task, claim, result)
-        except BaseException as error:
-            report = report_error(task, claim, error)
+            with self._traced(run) as span:
+                try:
+                    args, kwargs = task.arguments.unpack(claim.payload)
+                    given = (run.context, *args) if task.takes_context else args
+                    report = report_result(task, claim, task.function(*given, **kwargs))
+                    span.ends(report)
+                except BaseException as error:
+                    report = report_error(task, claim, error)
+                    span.ends(report, error)
         finally:
             current.reset(token)
         self._thread_ends.append((run, report))
@@ -360,7 +363,8 @@ class Worker:
         """End a run from outside. A thread cannot be ended: its word is taken away, its slot stays taken."""
         if not run.end(why):
             return
-        log.info("job %s (%s) is ended: %s", run.claim.id, run.claim.task, why.value)
+        with during(run.context):
+            log.info("job %s (%s) is ended: %s", run.claim.id, run.claim.task, why.value)
         if run.work is None:
             self._conclude(run)
         else:
@@ -397,12 +401,18 @@ class Worker:
     def _settled(self, item: Report | Lease, answer: Answer) -> None:
         """The database has answered, so the claim is no longer ours."""
         run = self._held.pop((item.id, item.lease_id), None)
-        if answer in (Answer.LOST, Answer.CANCELED) and run is not None:
-            log.warning("the result of job %s (%s) was not taken: %s", item.id, run.claim.task, answer.value.lower())
-        if answer is Answer.ACCEPTED and isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD):
+        has_failed = isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD)
+        if answer in (Answer.LOST, Answer.CANCELED) or (answer is Answer.ACCEPTED and has_failed):
+            with during(run.context) if run else nullcontext():
+                self._tell_of_failure(item, answer, run)
+
+    def _tell_of_failure(self, item: Report | Lease, answer: Answer, run: Run | None) -> None:
+        if isinstance(item, Report) and answer is Answer.ACCEPTED:
             log.warning("job %s failed: %s", item.id, str(item.clean_error).partition("\n")[0][:500])
             if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
                 self._mourn(item.id)
+        elif run is not None:
+            log.warning("the result of job %s (%s) was not taken: %s", item.id, run.claim.task, answer.value.lower())
 
     def _mourn(self, job_id: UUID) -> None:
         if self.app.dead_letter_hooks:
@@ -518,6 +528,13 @@ async def _call_hook(hook: Callable[..., Any], *args: object) -> None:
         await hook(*args)
     else:
         await asyncio.to_thread(hook, *args)
+
+
+def _call(run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    try:
+        return run.task.function(*args, **kwargs)
+    except StopIteration as error:  # a future refuses to carry it
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def _around(middleware: Callable[..., Any], context: Context, call: Callable[[], Any]) -> Callable[[], Any]:

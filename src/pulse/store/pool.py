@@ -211,6 +211,7 @@ class Database:
         self._shared = Lane(settings, settings.pool_size, self.statements)
         self._reserved = Lane(settings, 1, self.statements)
         self._backoff = Backoff()
+        self.errors = 0  # ever: lost connections and refused statements, but for conflicts
 
     @classmethod
     async def connect(cls, settings: Settings) -> Database:
@@ -253,12 +254,14 @@ class Database:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
             except LOST as error:
+                self.errors += 1
                 losses += 1
                 delay = self._backoff.delay(losses).total_seconds()
                 if asyncio.get_running_loop().time() + delay > give_up_at:
                     raise translate(error) from error
                 await asyncio.sleep(delay)
             except asyncpg.PostgresError as error:
+                self.errors += 1
                 raise translate(error) from error
 
     async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:

@@ -160,6 +160,10 @@ async def fire_schedules(
     return Fired(row["moved"], row["fired"], ready)
 
 
+async def count_schedules(conn: Connection, *, limit: int) -> dict[str, int]:
+    return {row["state"]: row["schedules"] for row in await conn.rows("count_schedules", limit=limit)}
+
+
 async def peek_schedules(conn: Connection) -> SchedulePeek:
     return SchedulePeek(*(await conn.rows("peek_schedules"))[0])
 

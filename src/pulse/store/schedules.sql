@@ -136,6 +136,14 @@ select
         select topic, max(priority) as priority from made where status = 'PENDING' group by topic
     ) as ready)::text as ready;
 
+-- name: count_schedules(limit)
+-- By state, of the first so many.
+select case when status = 'ACTIVE' and paused_at is not null then 'paused' else lower(status) end as state,
+    count(*)::int as schedules
+from (select status, paused_at from pulse.schedules limit :limit) as first
+group by state
+order by state;
+
 -- name: peek_schedules()
 -- When the next one falls due, and whether one waits in its buffer.
 select

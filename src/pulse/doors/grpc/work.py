@@ -23,6 +23,7 @@ from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, 
 from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
 from pulse.model.jobs import Answer, Lease
 from pulse.model.tokens import Right
+from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc
@@ -51,6 +52,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._jobs = engine.jobs
         self._dispatcher = dispatcher
         self._lease: timedelta = engine.settings.lease
+        self._traces_as_child = engine.settings.trace_as_child
         self._streams: dict[str, Seat] = {}
 
     async def until_streams_end(self, seconds: float) -> None:
@@ -137,6 +139,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     def _written(self, message: Message | None, seat: Seat) -> pb.StreamJobsResponse:
         match message:
             case Handed(sequence, claims, claimed_at):
+                note_dispatch(claims, worker=seat.worker, claimed_at=claimed_at, as_child=self._traces_as_child)
                 jobs = convert.write_assignments(claims, server_time=claimed_at, lease=self._lease)
                 return pb.StreamJobsResponse(sequence=sequence, assignments=jobs)
             case Canceled(sequence, leases):

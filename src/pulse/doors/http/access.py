@@ -62,6 +62,9 @@ RULES: dict[str, Right | None] = {
     "GET /v1/overview": Right.SEE,
     "GET /v1/info": None,
     "GET /v1/openapi.json": None,
+    "GET /livez": None,
+    "GET /readyz": None,
+    "GET /metrics": Right.SEE,
 }
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -22,7 +22,7 @@ from starlette.responses import Response
 import pulse
 from pulse.doors.dashboard.answers import refused
 from pulse.doors.dashboard.app import Dashboard
-from pulse.doors.http import alarms, info, jobs, schedules, topics
+from pulse.doors.http import alarms, health, info, jobs, schedules, topics
 from pulse.doors.http.answering import Refused, answer_to
 from pulse.doors.http.documents import make_document
 from pulse.doors.http.front import Front
@@ -31,7 +31,7 @@ from pulse.settings import read_hosts
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
 
-ROUTERS = (jobs.router, topics.router, schedules.router, alarms.router, info.router)
+ROUTERS = (jobs.router, topics.router, schedules.router, alarms.router, info.router, health.router)
 
 
 def make_app(services: Services) -> FastAPI:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pulse.engine.waiting import Waiters
     from pulse.model.jobs import NewJob, Submitted
     from pulse.model.workers import WorkerSeen
+    from pulse.sdk.health import Health
     from pulse.settings import Settings
 
 
@@ -26,6 +27,7 @@ class Services:
     waiters: Waiters
     submit: Callable[[Sequence[NewJob]], Awaitable[list[Submitted]]]  # the server's: it knows workers who wait
     workers: Callable[[], Awaitable[Iterable[WorkerSeen]]]
+    health: Health
     name: str  # of this server
 
     @property
