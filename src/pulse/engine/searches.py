@@ -51,9 +51,7 @@ def cut_page(rows: Sequence[R], limit: int) -> tuple[list[R], R | None]:
 # --- schedules
 
 
-async def search_schedules(
-    conn: Connection, wanted: ScheduleSearch, *, after: str | None, limit: int
-) -> SchedulePage:
+async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: str | None, limit: int) -> SchedulePage:
     """By name."""
     check_whole("limit", limit, 1, PAGE_LIMIT)
     if wanted.state is ScheduleState.BROKEN:
@@ -94,9 +92,7 @@ async def search_alarms(conn: Connection, wanted: AlarmSearch, *, after: str | N
     return AlarmPage(found, _write_cursor(end) if end else None)
 
 
-async def _scan_alarms(
-    conn: Connection, wanted: AlarmSearch, after: str | None, limit: int
-) -> list[alarm_store.Seen]:
+async def _scan_alarms(conn: Connection, wanted: AlarmSearch, after: str | None, limit: int) -> list[alarm_store.Seen]:
     owner, part = wanted.owner, wanted.text
     if wanted.state is AlarmState.FAILED:
         before = _read_cursor(after, LAST)
@@ -105,9 +101,7 @@ async def _scan_alarms(
         )
     if wanted.state is AlarmState.FAILING:
         begin = _read_cursor(after, FIRST)
-        return await alarm_store.search_failing(
-            conn, after=begin, owner=owner, part=part, scan=SCAN_LIMIT, limit=limit
-        )
+        return await alarm_store.search_failing(conn, after=begin, owner=owner, part=part, scan=SCAN_LIMIT, limit=limit)
     _, last = _read_cursor(after, LAST)
     status, paused = _alarm_status(wanted.state), _is_paused(wanted.state)
     if owner is None:

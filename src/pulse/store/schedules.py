@@ -252,9 +252,7 @@ async def search_schedules(
     return list(starmap(Seen, rows))
 
 
-async def search_broken(
-    conn: Connection, wanted: ScheduleSearch, *, after: str, scan: int, limit: int
-) -> list[Seen]:
+async def search_broken(conn: Connection, wanted: ScheduleSearch, *, after: str, scan: int, limit: int) -> list[Seen]:
     rows = await conn.rows(
         "search_broken",
         after=after,
