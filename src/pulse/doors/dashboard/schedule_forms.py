@@ -67,6 +67,8 @@ def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
             return fields.listed(form, name)
         case "payload":
             return fields.payload(form, "{}")
+        case "catch_up" | "overlap":
+            return fields.text_of(form, name) or BLANK[name]
     return fields.text_of(form, name)
 
 
