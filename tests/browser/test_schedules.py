@@ -99,7 +99,9 @@ async def test_a_filter_keeps_what_is_typed_while_the_list_lives(house: House, v
 
 @pytest.mark.parametrize("kind", ["light", "phone"])
 async def test_one_schedule_with_its_log(house: House, visiting: Visiting, kind: str) -> None:
-    berlin = await make(house, "a/b ü", cron="30 2 * * *", zone="Europe/Berlin", job=a_new_job(topic="mail", tags=("eu",)))
+    berlin = await make(
+        house, "a/b ü", cron="30 2 * * *", zone="Europe/Berlin", job=a_new_job(topic="mail", tags=("eu",))
+    )
     end = datetime.now(UTC) - timedelta(days=1)
     await house.engine.schedules.backfill(berlin.id, start=end - timedelta(days=3), end=end, limit=10)
     claim = await claim_one(house.engine)
@@ -226,7 +228,7 @@ async def test_names_payloads_and_errors_of_others_are_only_text(house: House, v
     await page.get_by_role("button", name="Trigger now").click()
     await expect(page.get_by_role("dialog")).to_contain_text("<img src=x")
     await page.get_by_role("dialog").get_by_role("button", name="Yes").click()
-    await visit.said("onerror=alert(1)")
+    await visit.said("onerror=alert(1)>\\u202e has made job")
     await visit.check_fits()
     await visit.shot("schedule-hostile")
 

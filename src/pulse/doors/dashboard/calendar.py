@@ -87,7 +87,10 @@ def lay_out(schedules: Sequence[Schedule], now: datetime, chosen: str) -> Week:
         except InvalidCron:  # it will be broken when its time comes, and says so then
             continue
     entries.sort(key=lambda entry: (entry.at, entry.schedule.name))
-    days = [Day(each, _hours(list(of_day))) for each, of_day in groupby(entries, key=lambda entry: entry.at.date())]
+    first = now.astimezone(place).date()
+    by_day = {each: list(of_day) for each, of_day in groupby(entries, key=lambda entry: entry.at.date())}
+    dates = [first + timedelta(days=number) for number in range(WEEK.days + 1)]
+    days = [Day(each, _hours(by_day.get(each, []))) for each in dates]
     return Week(days, sorted(often, key=lambda each: each.schedule.name))
 
 

@@ -173,9 +173,9 @@
     setTimeout(() => word.remove(), kind === "bad" ? 12000 : 6000);
   }
   document.addEventListener("said", (event) => {
-    say(event.detail.kind, event.detail.text);
-    const near = event.target.querySelector && event.target.querySelector("[data-refusal]");
+    const near = event.target.querySelector && event.target.querySelector("[data-refusal]"); // a long form has a place for it
     if (near) { near.hidden = event.detail.kind !== "bad"; near.textContent = event.detail.text; }
+    if (!near || near.hidden) say(event.detail.kind, event.detail.text);
   });
   document.addEventListener("htmx:sendError", () => say("bad", "The server cannot be reached: nothing was done that we know of."));
   if (said.dataset.said) say("good", said.dataset.said);
