@@ -1,4 +1,4 @@
-"""Are schedules and alarms shown as they are, and is what a form says what is made?"""
+"""Are schedules shown as they are, and is what a form says what is made?"""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
-import httpx
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.model.alarms import NewAlarm
 from pulse.model.schedules import Declared, NewSchedule, ScheduleStatus
 from pulse.settings import Settings
 from pulse.store.pool import Connection
+from tests.doors.dashboard_client import URL, drawn, make, page, post, refused, set_one
 from tests.doors.http_client import Http, served_http
 from tests.factories import a_new_job
 
 ODD_NAMES = ["a/fires", "new", "preview", "calendar", "..", "a b", "100%", "café/ü", "?x=1#y", "%2F", "a/b/pause"]
 MADE = {"name": "daily", "kind": "cron", "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "task": "report"}
-URL = "http://127.0.0.1:9/hook"
 ONCE = {"owner": "ada", "kind": "delay", "delay": "1h", "url": URL}
 
 
@@ -35,51 +32,6 @@ def settings(settings: Settings) -> Settings:
 async def http(settings: Settings) -> AsyncIterator[Http]:
     async with served_http(settings) as http:
         yield http
-
-
-async def page(http: Http, path: str, status: int = 200) -> str:
-    answer = await http.ask("GET", path, headers={"accept": "text/html"})
-    assert answer.status_code == status, answer.text
-    return answer.text
-
-
-async def post(http: Http, path: str, **form: Any) -> httpx.Response:
-    """A form as the page's script sends it."""
-    [word] = re.findall(r'"x-pulse-csrf": "(\w+)"', await page(http, "/schedules"))
-    headers = {"hx-request": "true", "x-pulse-csrf": word}
-    return await http.client.post(path, data=form, headers=headers)
-
-
-async def refused(http: Http, path: str, **form: Any) -> str:
-    answer = await post(http, path, **form)
-    assert answer.status_code >= 400
-    return unescape(answer.headers["hx-trigger"])
-
-
-async def drawn(http: Http, path: str) -> dict[str, str]:
-    """The fields of the form on a page, as a browser would send them if nobody touched them."""
-    text = (await page(http, path)).partition('<form class="fields"')[2]
-    found = dict(re.findall(r'<input (?!type="radio")[^>]*?name="(\w+)"[^>]*? value="([^"]*)"', text))
-    found |= dict(re.findall(r'<textarea name="(\w+)"[^>]*>\n?(.*?)</textarea>', text, re.DOTALL))
-    found |= dict(re.findall(r'<input type="radio" name="(kind)" value="(\w+)" checked>', text))
-    for name, options in re.findall(r'<select name="(\w+)">(.*?)</select>', text, re.DOTALL):
-        found[name] = "".join(re.findall(r'value="(\w+)" selected', options))
-    return {name: unescape(value).replace("\n", "\r\n") for name, value in found.items()}
-
-
-async def make(engine: Engine, name: str, **given: Any) -> Any:
-    if not {"every", "cron", "at"} & given.keys():
-        given["every"] = timedelta(hours=1)
-    return (await engine.schedules.create(NewSchedule(name=name, job=a_new_job(), **given)))[0]
-
-
-async def set_one(engine: Engine, **given: Any) -> Any:
-    if not {"fire_at", "cron"} & given.keys():
-        given["delay"] = timedelta(hours=1)
-    return (await engine.alarms.set(NewAlarm(**{"owner": "ada", "url": URL} | given))).alarm
-
-
-# --- schedules
 
 
 async def test_any_name_leads_to_its_schedule(http: Http, engine: Engine) -> None:
@@ -306,6 +258,16 @@ async def test_an_action_is_for_the_schedule_that_was_looked_at(http: Http, engi
     assert (await engine.schedules.get("daily")).paused_at is None
 
 
+async def test_a_disabled_schedule_can_be_deleted(http: Http, engine: Engine) -> None:
+    new = NewSchedule(name="declared", job=a_new_job(), every=timedelta(hours=1))
+    await engine.schedules.sync("shop", [Declared(schedule=new)])
+    await engine.schedules.sync("shop", [])
+    own = await engine.schedules.get("declared")
+
+    assert own.status is ScheduleStatus.DISABLED
+    assert (await post(http, f"/schedules/{own.id}/delete")).headers["hx-redirect"] == "/schedules"
+
+
 # --- rights
 
 
@@ -341,100 +303,3 @@ async def test_whoever_may_submit_to_one_topic_makes_schedules_of_that_one(setti
         await page(http, "/schedules/daily/edit", 403)
         assert (await post(http, "/alarms/new", **ONCE)).status_code == 204
         assert "may not" in await refused(http, "/alarms/new", **ONCE | {"owner": "eve"})
-
-
-# --- alarms
-
-
-async def test_an_alarm_is_set_and_set_again(http: Http, engine: Engine) -> None:
-    said = {"name": "tea/1", "label": "Tea", "payload": '{"cup": 1}', "max_failures": "2",
-            "headers": "Authorization: Bearer x\r\nX-Cup: blue"}  # fmt: skip
-
-    answer = await post(http, "/alarms/new", **ONCE | said)
-    own = await engine.alarms.get("tea/1", owner="ada")
-    form = await drawn(http, f"/alarms/{own.id}/edit")
-
-    assert answer.headers["hx-redirect"] == f"/alarms/{own.id}"
-    assert (own.label, own.payload, own.max_failures, own.url) == ("Tea", '{"cup": 1}', 2, URL)
-    assert sorted(form["headers"].split("\r\n")) == ["Authorization: …", "X-Cup: …"]
-    again = form | {"kind": "cron", "cron": "@hourly", "label": "Tea time"}
-    assert "type its value again" in await refused(http, f"/alarms/{own.id}/edit", **again)
-    again["headers"] = "Authorization: Bearer y\r\nX-Cup: …"
-    assert (await post(http, f"/alarms/{own.id}/edit", **again)).status_code == 204
-    after = await engine.alarms.get(own.id)
-    assert (after.label, after.cron, after.revision, after.headers["X-Cup"]) == ("Tea time", "@hourly", 2, "blue")
-    assert "set again by somebody else" in await refused(http, f"/alarms/{own.id}/edit", **again)
-
-
-async def test_what_an_alarm_says_in_its_headers_is_not_shown(http: Http, engine: Engine) -> None:
-    alarm = await set_one(engine, headers={"x-token": "hunter2", "authorization": "hunter3"})
-
-    for path in (f"/alarms/{alarm.id}", f"/alarms/new?like={alarm.id}", "/alarms"):
-        assert "hunter" not in await page(http, path)
-    assert "x-token" in await page(http, f"/alarms/{alarm.id}")
-
-
-ALARM_FAULTS = [
-    ({"url": "http://169.254.169.254/latest"}, "169.254.169.254"),
-    ({"url": "ftp://example.com"}, "http"),
-    ({"url": ""}, "there is no default target"),
-    ({"delay": ""}, "when? delay is empty"),
-    ({"delay": "0s"}, "requires delay_seconds or fire_at"),
-    ({"kind": "instant", "fire_at": "2001-01-01T00:00"}, "not in the future"),
-    ({"kind": "cron", "cron": "* *"}, "expected exactly 5 fields"),
-    ({"headers": "nonsense"}, "as Name: value"),
-    ({"headers": "Host: evil"}, "Host"),
-    ({"payload": "nope"}, "payload is not JSON"),
-    ({"max_failures": "1000"}, "from 0 to 100"),
-]
-
-
-async def test_an_alarm_that_cannot_be_is_refused_with_the_reason(http: Http) -> None:
-    for fault, why in ALARM_FAULTS:
-        assert why in await refused(http, "/alarms/new", **ONCE | fault)
-
-
-async def test_alarms_are_found_by_what_they_are(http: Http, engine: Engine, conn: Connection) -> None:
-    for name in ("a", "b", "c", "d"):
-        await set_one(engine, name=name, label=f"label of {name}")
-    await set_one(engine, name="e", owner="eve")
-    await engine.alarms.cancel("a", owner="ada")
-    await engine.alarms.pause("b", owner="ada")
-    await conn.execute("update pulse.alarms set failure_count = 2, last_error = 'HTTP 500' where name = 'c'")
-    await conn.execute("update pulse.alarms set status = 'failed', next_fire_at = null, finished_at = pulse.now() "
-                           "where name = 'd'")  # fmt: skip
-
-    async def found(query: str) -> list[str]:
-        return re.findall(r'<th scope="row"><a[^>]*>([^<]+)<', await page(http, f"/alarms?{query}"))
-
-    assert await found("") == ["e", "d", "c", "b", "a"]
-    assert await found("owner=ada&text=LABEL OF") == ["d", "c", "b", "a"]
-    assert [await found(f"status={each}") for each in ("cancelled", "paused", "failing", "failed")] == [
-        *(["a"], ["b"], ["c"], ["d"]),
-    ]
-    assert await found("status=failed&owner=eve") == []
-    assert await found("status=active") == ["e", "c"]
-
-
-ALARM_TYPED = [
-    ("kind=delay&delay=90s", "once"),
-    ("kind=delay&delay=soon", "not a duration"),
-    ("kind=cron&cron=@every 1h", "every 1h"),
-    ("kind=cron&cron=@ev", "unknown descriptor"),
-    ("kind=instant&fire_at=2035-01-01T00:00&zone=Asia/Tokyo", "2035-01-01 00:00:00"),
-]
-
-
-async def test_an_alarm_is_read_while_it_is_typed(http: Http) -> None:
-    for query, said in ALARM_TYPED:
-        assert said in unescape(await page(http, f"/alarms/preview?{query}"))
-
-
-async def test_a_disabled_schedule_can_be_deleted(http: Http, engine: Engine) -> None:
-    new = NewSchedule(name="declared", job=a_new_job(), every=timedelta(hours=1))
-    await engine.schedules.sync("shop", [Declared(schedule=new)])
-    await engine.schedules.sync("shop", [])
-    own = await engine.schedules.get("declared")
-
-    assert own.status is ScheduleStatus.DISABLED
-    assert (await post(http, f"/schedules/{own.id}/delete")).headers["hx-redirect"] == "/schedules"

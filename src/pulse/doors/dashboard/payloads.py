@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pulse.doors.dashboard.words import LONGEST_TEXT, pretty
 
@@ -19,4 +20,4 @@ def editable_json(_look: Look, text: str) -> str:
     """All of it, for a field that is sent back."""
     if len(text) > LONGEST_TEXT:
         return text
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    return msgspec.json.format(text, indent=2)
