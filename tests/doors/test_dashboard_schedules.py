@@ -67,7 +67,13 @@ async def test_filters_find_what_they_say(http: Http, engine: Engine, conn: Conn
 
 NONSENSE = [
     *("/schedules?status=nonsense", "/schedules?topic=" + "x" * 300, "/schedules?text=" + "x" * 3_000),
-    *("/schedules/calendar?zone=Atlantis", "/alarms?status=';drop", "/alarms?after=x", "/alarms?owner=%00"),
+    *(
+        "/schedules/calendar?zone=Atlantis",
+        "/alarms?status=';drop",
+        "/alarms?after=x",
+        "/schedules?after=%00",
+        "/alarms?owner=%00",
+    ),
 ]
 
 
@@ -208,6 +214,7 @@ async def test_an_expression_is_read_while_it_is_typed(http: Http) -> None:
 
 async def test_the_week_is_bounded_however_often_things_fire(http: Http, engine: Engine) -> None:
     await make(engine, "every second", every=timedelta(seconds=1))
+    await make(engine, "hourly", cron="0 * * * *")
     await make(engine, "nightly", cron="30 2 * * *")
     await make(engine, "twice", cron="0 6 * * *", max_occurrences=2)
     await make(engine, "later", at=datetime.now(UTC) + timedelta(days=8))
@@ -215,6 +222,7 @@ async def test_the_week_is_bounded_however_often_things_fire(http: Http, engine:
     text = await page(http, "/schedules/calendar?zone=Asia/Tokyo")
 
     assert re.search(r">every second</a>\s*<span[^>]*>every 1s · 60[45],\d{3} times", text)
+    assert re.search(r">hourly</a>\s*<span[^>]*>every hour on the hour, UTC · 168 times", text)
     assert text.count("nightly</a>") == 7
     assert len(re.findall(r"11:30</span> <a[^>]*>nightly", text)) == 7
     assert text.count("twice</a>") == 2
@@ -292,6 +300,7 @@ async def test_an_operator_sees_and_tends_but_makes_nothing(settings: Settings, 
 
 async def test_whoever_may_submit_to_one_topic_makes_schedules_of_that_one(settings: Settings, engine: Engine) -> None:
     await make(engine, "daily")
+    others = await set_one(engine, owner="eve", name="tea")
     _, secret = await engine.tokens.create("ops", ["operate", "submit:reports", "alarms:ada"])
     async with served_http(settings) as http:
         await http.client.post("/sign-in", data={"secret": secret})
@@ -301,5 +310,11 @@ async def test_whoever_may_submit_to_one_topic_makes_schedules_of_that_one(setti
             http, "/schedules/new", **MADE | {"name": "x", "task": "mail"}
         )
         await page(http, "/schedules/daily/edit", 403)
+        mine = await drawn(http, "/schedules/mine/edit")
+        assert "may not submit to topic 'mail'" in await refused(
+            http, "/schedules/mine/edit", **mine | {"topic": "mail"}
+        )
         assert (await post(http, "/alarms/new", **ONCE)).status_code == 204
         assert "may not" in await refused(http, "/alarms/new", **ONCE | {"owner": "eve"})
+        await page(http, f"/alarms/{others.id}/edit", 403)
+        assert "may not" in await refused(http, f"/alarms/{others.id}/edit", **ONCE | {"seen": "1"})

@@ -16,6 +16,7 @@ from pulse.model.errors import InvalidFilter
 from pulse.model.jobs import PAGE_LIMIT, check_whole
 from pulse.model.schedules import SchedulePage, ScheduleStatus
 from pulse.model.searches import SCAN_LIMIT, AlarmSearch, AlarmState, ScheduleSearch, ScheduleState
+from pulse.model.text import check_name
 from pulse.store import alarms as alarm_store
 from pulse.store import schedules as schedule_store
 
@@ -54,6 +55,8 @@ def cut_page(rows: Sequence[R], limit: int) -> tuple[list[R], R | None]:
 async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: str | None, limit: int) -> SchedulePage:
     """By name."""
     check_whole("limit", limit, 1, PAGE_LIMIT)
+    if after:
+        check_name("after", after)
     if wanted.state is ScheduleState.BROKEN:
         rows = await schedule_store.search_broken(conn, wanted, after=after or "", scan=SCAN_LIMIT, limit=limit + 1)
     else:
