@@ -480,7 +480,7 @@ def between_or_none(cron: Cron, start: datetime, end: datetime) -> list[datetime
 def kinds_of_zones() -> list[str]:
     """One of each set of zones whose clocks were the same from 2024 to 2027."""
     kinds: dict[object, str] = {}
-    for zone in sorted(zones._names()):
+    for zone in sorted(zones.zone_names()):
         clocks = tuple(zones.turns(zone, year) for year in range(2023, 2029))
         kinds.setdefault((zones.offset_at(zone, zones.year_start(2024)), clocks), zone)
     return list(kinds.values())
@@ -541,7 +541,7 @@ def test_next_is_later_for_a_million_triples() -> None:
     chance = random.Random(5)
     texts = [f"{chance.randrange(60)} {h} {d} {m} {w}" for h in ("*", "2", "*/5") for d in ("*", "1", "31", "*/9")
              for m in ("*", "2-9") for w in ("*", "0", "1-5")]  # fmt: skip
-    names = chance.sample(sorted(zones._names()), 40)
+    names = chance.sample(sorted(zones.zone_names()), 40)
     crons = [Cron.parse(text, zone) for text in texts for zone in chance.sample(names, 5)]
     first, span = instant("2015-01-01"), 20 * 365 * 86400
 
@@ -592,7 +592,7 @@ def median_seconds(cron: Cron) -> float:
 
 
 def test_zones_are_read_from_their_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    crons = [Cron.parse("0 9 * * *", zone) for zone in sorted(zones._names())[:20]]
+    crons = [Cron.parse("0 9 * * *", zone) for zone in sorted(zones.zone_names())[:20]]
     after = instant("2025-01-01")
     answers = [cron.next_after(after) for cron in crons]
 

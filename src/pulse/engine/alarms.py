@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pulse.delivery.signing import new_secret
 from pulse.engine.masks import mask_alarm, mask_deliveries
+from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
     DEFAULT_OWNER,
@@ -37,6 +38,7 @@ from pulse.timing.cron import InvalidCron
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from pulse.model.searches import AlarmSearch
     from pulse.settings import Settings
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -79,6 +81,11 @@ class Alarms:
         return AlarmPage(
             [self._masked(alarm) for alarm in found[:limit]], str(found[limit - 1].id) if len(found) > limit else None
         )
+
+    async def search(self, wanted: AlarmSearch, *, after: str | None = None, limit: int = 50) -> AlarmPage:
+        """A page for people: it looks at a bounded number, so it may be short and still have a next one."""
+        page = await self._database.run(lambda conn: search_alarms(conn, wanted, after=after, limit=limit))
+        return AlarmPage([self._masked(alarm) for alarm in page.alarms], page.next)
 
     async def deliveries(
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50

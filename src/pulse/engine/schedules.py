@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from pulse.engine.fires import note_passed_over
 from pulse.engine.masks import mask_schedule
 from pulse.engine.schedule_sync import Sync
+from pulse.engine.searches import search_schedules
 from pulse.model.errors import (
     InvalidFilter,
     InvalidOption,
@@ -50,6 +51,7 @@ from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
     from pulse.model.jobs import Job
+    from pulse.model.searches import ScheduleSearch
     from pulse.store.jobs import Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -90,6 +92,29 @@ class Schedules:
         return SchedulePage(
             [self._masked(each) for each in found[:limit]], found[limit - 1].name if len(found) > limit else None
         )
+
+    async def search(self, wanted: ScheduleSearch, *, after: str | None = None, limit: int = 50) -> SchedulePage:
+        """A page by name, for people: it looks at a bounded number, so it may be short and still have a next one."""
+        page = await self._database.run(lambda conn: search_schedules(conn, wanted, after=after, limit=limit))
+        return SchedulePage([self._masked(each) for each in page.schedules], page.next)
+
+    async def due_until(self, until: timedelta, *, limit: int) -> tuple[datetime, list[Schedule]]:
+        """The time, and the schedules that fire next within so long from it."""
+
+        async def work(conn: Connection) -> tuple[datetime, list[Schedule]]:
+            now = await read_clock(conn)
+            found = await store.next_schedules(conn, until=now + until, limit=limit)
+            return now, [self._masked(each) for each in found]
+
+        return await self._database.run(work)
+
+    async def lateness(self, schedules: Sequence[Schedule]) -> dict[UUID, timedelta]:
+        """How late each of them fired last, as far as the log still knows."""
+        fired = {each.id: each.last_run_at for each in schedules if each.last_run_at is not None}
+        seen = await self._database.run(
+            lambda conn: store.last_fires(conn, ids=list(fired), occurrences=list(fired.values()))
+        )
+        return {own_id: max(timedelta(), at - fired[own_id]) for own_id, at in seen.items()}
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
         """What became of its occurrences, newest first."""

@@ -175,6 +175,72 @@ async def list_all_alarms(conn: Connection, wanted: AlarmFilter, *, before: UUID
     return [_alarm(row) for row in rows]
 
 
+class Seen(NamedTuple):
+    """One alarm of a search; the last one is where the scan ended, and how many it has seen."""
+
+    id: UUID
+    at: datetime | None  # where the order is by an instant
+    matches: bool
+    seen: int
+
+
+async def search_alarms(
+    conn: Connection,
+    *,
+    before: UUID,
+    status: AlarmStatus | None,
+    paused: bool | None,
+    part: str | None,
+    scan: int,
+    limit: int,
+) -> list[Seen]:
+    rows = await conn.rows(
+        "search_alarms", before=before, status=status, paused=paused, part=part, scan=scan, limit=limit
+    )
+    return [Seen(row["id"], None, row["matches"], row["seen"]) for row in rows]
+
+
+async def search_owned(
+    conn: Connection,
+    *,
+    owner: str,
+    before: UUID,
+    status: AlarmStatus | None,
+    paused: bool | None,
+    part: str | None,
+    scan: int,
+    limit: int,
+) -> list[Seen]:
+    rows = await conn.rows(
+        "search_owned", owner=owner, before=before, status=status, paused=paused, part=part, scan=scan, limit=limit
+    )
+    return [Seen(row["id"], None, row["matches"], row["seen"]) for row in rows]
+
+
+async def search_failed(
+    conn: Connection, *, before: tuple[datetime, UUID], owner: str | None, part: str | None, scan: int, limit: int
+) -> list[Seen]:
+    rows = await conn.rows(
+        "search_failed", before_at=before[0], before=before[1], owner=owner, part=part, scan=scan, limit=limit
+    )
+    return [Seen(row["id"], row["finished_at"], row["matches"], row["seen"]) for row in rows]
+
+
+async def search_failing(
+    conn: Connection, *, after: tuple[datetime, UUID], owner: str | None, part: str | None, scan: int, limit: int
+) -> list[Seen]:
+    rows = await conn.rows(
+        "search_failing", after_at=after[0], after=after[1], owner=owner, part=part, scan=scan, limit=limit
+    )
+    return [Seen(row["id"], row["next_fire_at"], row["matches"], row["seen"]) for row in rows]
+
+
+async def read_alarms(conn: Connection, *, ids: Sequence[UUID]) -> list[Alarm]:
+    """In the order asked for; those that are gone are left out."""
+    found = {row["id"]: _alarm(row) for row in await conn.rows("read_alarms", ids=ids)}
+    return [found[each] for each in ids if each in found]
+
+
 async def list_deliveries(conn: Connection, *, alarm_id: UUID, before: int, limit: int) -> list[tuple[int, Delivery]]:
     """Each with the number that a page can end with."""
     rows = await conn.rows("list_deliveries", alarm_id=alarm_id, before=before, limit=limit)

@@ -23,6 +23,7 @@ from pulse.model.schedules import (
     ScheduleStatus,
     Timed,
 )
+from pulse.model.text import NAME_LIMIT
 from pulse.store.jobs import Woken
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
+    from pulse.model.searches import ScheduleSearch
     from pulse.store.pool import Connection
 
+LAST_NAME = "\U0010ffff" * NAME_LIMIT  # after it, none that begins the same can come
 TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
 OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "result_ttl")
 REFUSALS = (
@@ -216,6 +219,66 @@ async def list_schedules(conn: Connection, wanted: ScheduleFilter, *, after: str
         limit=limit,
     )
     return [_schedule(row) for row in rows]
+
+
+class Seen(NamedTuple):
+    """One schedule of a search; the last one is where the scan ended, and how many it has seen."""
+
+    id: UUID
+    name: str
+    matches: bool
+    seen: int
+
+
+async def search_schedules(
+    conn: Connection,
+    wanted: ScheduleSearch,
+    *,
+    after: str,
+    status: ScheduleStatus | None,
+    paused: bool | None,
+    scan: int,
+    limit: int,
+) -> list[Seen]:
+    rows = await conn.rows(
+        "search_schedules",
+        after=after,
+        first=wanted.start,
+        last=wanted.start + LAST_NAME,
+        status=status,
+        paused=paused,
+        task=wanted.task,
+        topic=wanted.topic,
+        part=wanted.part,
+        scan=scan,
+        limit=limit,
+    )
+    return list(starmap(Seen, rows))
+
+
+async def search_broken(conn: Connection, wanted: ScheduleSearch, *, after: str, scan: int, limit: int) -> list[Seen]:
+    rows = await conn.rows(
+        "search_broken",
+        after=after,
+        first=wanted.start,
+        last=wanted.start + LAST_NAME,
+        task=wanted.task,
+        topic=wanted.topic,
+        part=wanted.part,
+        scan=scan,
+        limit=limit,
+    )
+    return list(starmap(Seen, rows))
+
+
+async def next_schedules(conn: Connection, *, until: datetime, limit: int) -> list[Schedule]:
+    return [_schedule(row) for row in await conn.rows("next_schedules", until=until, limit=limit)]
+
+
+async def last_fires(conn: Connection, *, ids: Sequence[UUID], occurrences: Sequence[datetime]) -> dict[UUID, datetime]:
+    """When they were seen to, by schedule."""
+    rows = await conn.rows("last_fires", ids=ids, occurrences=occurrences)
+    return {row["schedule_id"]: row["logged_at"] for row in rows}
 
 
 async def list_fires(conn: Connection, *, schedule_id: UUID, before: tuple[datetime, str], limit: int) -> list[Fire]:

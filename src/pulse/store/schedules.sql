@@ -230,6 +230,59 @@ where name > :after
 order by name
 limit :limit;
 
+-- name: search_schedules(after, first, last, status, paused, task, topic, part, scan, limit)
+-- By name, from one to another: those among the first so many that match, and last where the scan ended.
+with scanned as materialized (
+    select id, name,
+        (:status::text is null or status = :status)
+        and (:paused::boolean is null or (paused_at is not null) = :paused)
+        and (:task::text is null or task = :task)
+        and (:topic::text is null or topic = :topic)
+        and (:part::text is null or strpos(lower(name collate "default"), lower(:part)) > 0
+            or strpos(lower(task), lower(:part)) > 0) as matches
+    from pulse.schedules
+    where name > :after and name >= :first and name <= :last
+    order by name
+    limit :scan
+)
+(select id, name, true as matches, 0::bigint as seen from scanned where matches order by name limit :limit)
+union all
+(select id, name, false, count(*) over () from scanned order by name desc limit 1);
+
+-- name: search_broken(after, first, last, task, topic, part, scan, limit)
+-- The same among those that could not be fired, of which there are few.
+with scanned as materialized (
+    select id, name,
+        (:task::text is null or task = :task)
+        and (:topic::text is null or topic = :topic)
+        and (:part::text is null or strpos(lower(name collate "default"), lower(:part)) > 0
+            or strpos(lower(task), lower(:part)) > 0) as matches
+    from pulse.schedules
+    where status = 'BROKEN' and name > :after and name >= :first and name <= :last
+    order by name
+    limit :scan
+)
+(select id, name, true as matches, 0::bigint as seen from scanned where matches order by name limit :limit)
+union all
+(select id, name, false, count(*) over () from scanned order by name desc limit 1);
+
+-- name: next_schedules(until, limit)
+-- Those that fire next.
+select * from pulse.schedules
+where next_run_at < :until::timestamptz and paused_at is null
+order by next_run_at
+limit :limit;
+
+-- name: last_fires(ids, occurrences)
+-- When the given occurrences were seen to.
+select fires.schedule_id, fires.logged_at
+from unnest(:ids::uuid[], :occurrences::timestamptz[]) as wanted (id, occurrence)
+cross join lateral (
+    select schedule_id, logged_at from pulse.fires
+    where fires.schedule_id = wanted.id and fires.occurrence = wanted.occurrence and outcome = 'FIRED'
+    offset 0
+) as fires;
+
 -- name: list_fires(schedule_id, before_occurrence, before_outcome, limit)
 -- Newest first, each with how its job stands.
 select occurrence, outcome, cause, logged_at, occurrences, newest, reason, job_id, job.status as job_status

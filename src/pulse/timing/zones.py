@@ -37,7 +37,7 @@ class Turn(NamedTuple):
 
 def check_zone(name: str) -> str:
     # Opening the file would also accept `europe/berlin` on some file systems, and `../` on all.
-    if name not in _names():
+    if name not in zone_names():
         raise UnknownZone(name)
     return name
 
@@ -98,16 +98,16 @@ def to_datetime(instant: int) -> datetime:
 
 
 @cache
-def _names() -> frozenset[str]:
+def zone_names() -> frozenset[str]:
     return frozenset(available_timezones() - _NOT_PLACES)
 
 
 def _nearest(name: str) -> str | None:
     """By letters alone, and a city may stand without its continent."""
     known: dict[str, str] = {}
-    for zone in sorted(_names()):
+    for zone in sorted(zone_names()):
         known[zone.lower()] = zone
-    for zone in sorted(_names()):
+    for zone in sorted(zone_names()):
         known.setdefault(zone.lower().rpartition("/")[2], zone)
     wanted = name[:64].strip().lower().replace(" ", "_")
     close = [wanted] if wanted in known else get_close_matches(wanted, known, n=1, cutoff=0.75)

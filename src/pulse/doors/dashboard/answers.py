@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from pulse.doors.dashboard.drawing import draw
 from pulse.doors.dashboard.guard import HEADERS
 from pulse.doors.dashboard.views import Goto, Said
+from pulse.doors.dashboard.words import visible
 from pulse.doors.http.answering import Refused, log
 from pulse.doors.status_codes import http_status_of
 from pulse.model.errors import PulseError
@@ -46,7 +47,7 @@ def told(outcome: Said | Goto) -> Response:
 
 
 def say_once(answer: Response, text: str) -> Response:
-    answer.set_cookie(SAID, quote(text[:LONGEST_WORD]), max_age=60, path="/", httponly=True, samesite="lax")
+    answer.set_cookie(SAID, quote(visible(text[:LONGEST_WORD])), max_age=60, path="/", httponly=True, samesite="lax")
     return answer
 
 
@@ -74,4 +75,4 @@ def explain(error: Exception) -> tuple[int, str]:
 
 def _word(kind: str, text: str) -> dict[str, str]:
     """An event for the page's script. ASCII, as headers must be."""
-    return {"hx-trigger": json.dumps({"said": {"kind": kind, "text": text[:LONGEST_WORD]}})}
+    return {"hx-trigger": json.dumps({"said": {"kind": kind, "text": visible(text[:LONGEST_WORD])}})}

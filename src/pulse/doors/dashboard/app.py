@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pulse.doors.access import caller as current
-from pulse.doors.dashboard import overview
+from pulse.doors.dashboard import alarms, overview, schedules
 from pulse.doors.dashboard.answers import (
     explain,
     page,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.dashboard")
 
-VIEWS: tuple[View, ...] = (*overview.VIEWS,)
-ACTIONS: tuple[Action, ...] = (*overview.ACTIONS,)
+VIEWS: tuple[View, ...] = (*overview.VIEWS, *schedules.VIEWS, *alarms.VIEWS)
+ACTIONS: tuple[Action, ...] = (*overview.ACTIONS, *schedules.ACTIONS, *alarms.ACTIONS)
 
 MOST_FIELDS = 200
 ASK_AGAIN = 60.0  # seconds after which a stream asks whether its viewer is still signed in

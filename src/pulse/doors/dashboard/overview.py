@@ -97,7 +97,9 @@ def link_of(concern: Concern) -> str:
             return url("/schedules")
         case ConcernKind.FAILED_ALARMS:
             return url("/alarms", status="failed")
-        case ConcernKind.FAILING_ALARMS | ConcernKind.LATE_ALARMS:
+        case ConcernKind.FAILING_ALARMS:
+            return url("/alarms", status="failing")
+        case ConcernKind.LATE_ALARMS:
             return url("/alarms")
     return url("/")
 

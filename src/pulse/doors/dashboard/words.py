@@ -6,12 +6,12 @@ that steer a terminal or turn the direction of reading are shown, not obeyed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sized
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from markupsafe import Markup, escape
 
 from pulse.timing.duration import format_duration
@@ -49,8 +49,8 @@ def pretty(text: str | None) -> str:
     if len(text) > LONGEST_TEXT:
         return cut(text)
     try:
-        return cut(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
-    except (ValueError, RecursionError):
+        return cut(msgspec.json.format(text, indent=2))  # numbers to the last digit, as they were written
+    except (msgspec.DecodeError, RecursionError):
         return text
 
 

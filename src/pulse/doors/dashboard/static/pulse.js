@@ -172,7 +172,11 @@
     said.append(word);
     setTimeout(() => word.remove(), kind === "bad" ? 12000 : 6000);
   }
-  document.addEventListener("said", (event) => say(event.detail.kind, event.detail.text));
+  document.addEventListener("said", (event) => {
+    const near = event.target.querySelector && event.target.querySelector("[data-refusal]"); // a long form has a place for it
+    if (near) { near.hidden = event.detail.kind !== "bad"; near.textContent = event.detail.text; }
+    if (!near || near.hidden) say(event.detail.kind, event.detail.text);
+  });
   document.addEventListener("htmx:sendError", () => say("bad", "The server cannot be reached: nothing was done that we know of."));
   if (said.dataset.said) say("good", said.dataset.said);
 
@@ -216,6 +220,15 @@
     const next = isDark ? "light" : "dark";
     try { localStorage.setItem("pulse-theme", next); } catch { /* the same */ }
     setTheme(next);
+  });
+
+  // --- the reader's own time zone, for a field that asks for one
+
+  document.addEventListener("click", (event) => {
+    if (!event.target.matches("[data-own-zone]")) return;
+    const field = event.target.parentElement.querySelector("input");
+    field.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
   });
 
   // --- keys: / searches, g and a letter goes

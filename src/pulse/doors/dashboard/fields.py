@@ -1,0 +1,106 @@
+"""How are the fields of a form read? As people write: instants by the clock of a zone, lengths such as 1h30m.
+
+A field that was left as it was drawn counts as unchanged, whatever its text has lost on the way: fractions of seconds,
+letters that cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from pulse.doors.dashboard.words import visible
+from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.model.text import check_json
+from pulse.timing.duration import InvalidDuration, format_duration, parse_duration
+from pulse.timing.zones import UnknownZone, check_zone, load_zone
+
+Form = Mapping[str, str]
+
+
+def text_of(form: Form, name: str) -> str:
+    """Browsers send the ends of lines as two characters each."""
+    return form.get(name, "").replace("\r\n", "\n").strip()
+
+
+def whole(form: Form, name: str) -> int | None:
+    text = text_of(form, name)
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 16):
+        raise InvalidOption(name, text[:40], "it is a whole number")
+    return int(text)
+
+
+def length(form: Form, name: str) -> timedelta | None:
+    text = text_of(form, name)
+    if not text:
+        return None
+    try:
+        return parse_duration(text)
+    except InvalidDuration as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def zone(form: Form, name: str = "zone") -> str:
+    try:
+        return check_zone(text_of(form, name) or "UTC")
+    except UnknownZone as error:
+        raise InvalidInput(str(error)) from None
+
+
+def instant(form: Form, name: str, zone_name: str) -> datetime | None:
+    """By the clock of a zone, unless the text has an offset of its own."""
+    text = text_of(form, name)
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text.upper())
+        return found.astimezone(UTC) if found.tzinfo else _by_the_clock(found, name, zone_name)
+    except (ValueError, OverflowError):
+        raise InvalidOption(name, text[:40], "it is an instant such as 2030-01-31T09:00") from None
+
+
+def _by_the_clock(found: datetime, name: str, zone_name: str) -> datetime:
+    place = load_zone(zone_name)
+    at = found.replace(tzinfo=place).astimezone(UTC)
+    if at.astimezone(place).replace(tzinfo=None) != found:
+        raise InvalidInput(f"{name} {found.isoformat()} does not exist in {zone_name}: its clocks pass over it")
+    return at
+
+
+def payload(form: Form, default: str) -> str:
+    return check_json("payload", text_of(form, "payload") or default)
+
+
+def listed(form: Form, name: str) -> tuple[str, ...]:
+    """Several, with commas between."""
+    return tuple(part for each in text_of(form, name).split(",") if (part := each.strip()))
+
+
+# --- as they are drawn
+
+
+def clock_text(at: datetime | None, zone_name: str) -> str:
+    """As a browser's field for date and time has it: without seconds where there are none."""
+    if at is None:
+        return ""
+    try:
+        local = at.astimezone(load_zone(check_zone(zone_name)))
+    except UnknownZone:  # it was there when this was made
+        local = at.astimezone(UTC)
+    return local.replace(tzinfo=None).isoformat(timespec="seconds" if local.second else "minutes")
+
+
+def length_text(value: timedelta | None) -> str:
+    return "" if value is None else format_duration(value)
+
+
+def number_text(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def changed(form: Form, drawn: Form) -> set[str]:
+    """Which fields are no longer as they were drawn."""
+    return {name for name, value in drawn.items() if text_of(form, name) != str(visible(value)).strip()}
