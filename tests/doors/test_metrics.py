@@ -27,6 +27,7 @@ from pulse.settings import Settings
 from pulse.store.pool import Connection, Database
 from pulse.version import __version__
 from tests.clock import FrozenClock
+from tests.deploy.metrics import METRICS
 from tests.doors.http_client import served_http
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 from tests.waiting import until
@@ -139,6 +140,7 @@ async def test_every_metric_is_explained_and_has_its_kind(engine: Engine, clock:
     told = {(name, kind) for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)}
     listed = re.findall(r"^\| `(pulse_\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.MULTILINE)
     assert told == {(name, kind) for name, kind, _ in listed}
+    assert told == {(name, metric.kind) for name, metric in METRICS.items()}  # which alerts and dashboards are held to
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
