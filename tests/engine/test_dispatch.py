@@ -127,9 +127,11 @@ async def test_the_odd_job_is_not_always_the_first_ones(engine: Engine, dispatch
     for seat in seats:
         dispatcher.join(seat)
     async with running(dispatcher):
-        for _ in range(6):
+        for number in range(6):  # one after another: two that are claimed together are dealt together
             await engine.jobs.submit([a_new_job()])
-            await asyncio.sleep(0.05)
+            async with asyncio.timeout(5):
+                while sum(len(seat.held) for seat in seats) <= number:
+                    await asyncio.sleep(0.005)
         found = [len(await jobs_of(seat, 0.05)) for seat in seats]
 
     assert found == [2, 2, 2]
