@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -207,6 +208,30 @@ async def test_handlers_in_processes_are_inside_a_span_of_their_worker(settings:
     process, failed = spans.one(f"process {traced.where.topic}"), spans.one(f"process {traced.fail.topic}")
     assert found == trace.format_trace_id(process.context.trace_id)
     assert (said(failed)["error.type"], said(failed)["pulse.job.outcome"]) == ("LookupError", "fail")
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+async def test_a_job_that_a_handler_enqueues_knows_its_parent(app: Pulse, engine: Engine, is_traced: bool) -> None:
+    @app.task(name="child")
+    async def child() -> None: ...
+
+    @app.task(name="parent")
+    async def parent() -> str:
+        return str((await child.aenqueue()).id)
+
+    async with working(app):
+        if is_traced:
+            with collecting():
+                made_by = await parent.aenqueue()
+                made = await made_by.aresult(10)
+        else:
+            made_by = await parent.aenqueue()
+            made = await made_by.aresult(10)
+
+    kept = json.loads((await engine.jobs.get(UUID(made))).trace or "{}")
+    assert kept["parent"] == str(made_by.id)
+    assert ("traceparent" in kept) == is_traced
+    assert '"parent"' not in ((await engine.jobs.get(made_by.id)).trace or "")
 
 
 async def test_a_batch_is_one_span_that_all_of_it_links_to(app: Pulse, spans: Collector) -> None:

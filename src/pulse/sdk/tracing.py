@@ -20,6 +20,7 @@ import msgspec
 
 from pulse.engine.masks import mask_report
 from pulse.model.jobs import Outcome
+from pulse.sdk.context import current
 from pulse.version import __version__
 
 if TYPE_CHECKING:
@@ -181,7 +182,17 @@ class Enqueueing:
         tracer = find_tracer() if self.jobs else None
         if tracer is not None:
             _unhindered(self._begin, tracer)
+        origin = self._origin()
+        if origin:
+            self.jobs = [job if job.trace else msgspec.structs.replace(job, trace=origin) for job in self.jobs]
         return self
+
+    def _origin(self) -> Carrier:
+        """Where they come from: the span, and the job whose handler makes them."""
+        carrier = _unhindered(carry) if self._span is not None else None
+        context = current.get()
+        parent = {} if context is None else {"parent": str(context.job_id)}
+        return (carrier or {}) | parent
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:  # noqa: ANN401
         if self._span is None:
@@ -204,8 +215,6 @@ class Enqueueing:
         span = tracer.start_span(_name("enqueue", topics), kind=trace.SpanKind.PRODUCER, attributes=about)
         self._use: AbstractContextManager[Span] = _use(span)
         self._span = self._use.__enter__()
-        if carrier := carry():
-            self.jobs = [job if job.trace else msgspec.structs.replace(job, trace=carrier) for job in self.jobs]
 
 
 # --- dispatch
