@@ -71,7 +71,7 @@
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((value) => (points.unit === "seconds" ? seconds(value) : value >= 1e6 ? value / 1e6 + "M" : value >= 1e3 ? value / 1e3 + "k" : value)) }],
-      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { size: 4 }, spanGaps: false, value: tell }))],
+      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { show: points.unit === "seconds", size: 4 }, spanGaps: false, value: tell }))],
     }, data, canvas);
     charts.set(figure.id, { plot, width, isDark, canvas, points: figure.dataset.points });
   }
