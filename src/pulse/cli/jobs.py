@@ -1,4 +1,4 @@
-"""How does an operator find, read, cancel and replay jobs?"""
+"""How does an operator find, read, cancel, replay and hasten jobs?"""
 
 from __future__ import annotations
 
@@ -159,6 +159,18 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
         _replay_matching(session, make_filter(given), limit, ask=not yes)
     else:
         raise click.UsageError("without a terminal to ask on, this needs --yes.")
+
+
+@jobs.command("run-now")
+@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.pass_obj
+def run_now(session: Session, job_id: UUID) -> None:
+    """Run a job before its time.
+
+    One that is scheduled, or waits for its next attempt, becomes pending at once.
+    """
+    job = session.use(lambda engine: engine.jobs.run_now(job_id))
+    session.answer(as_json(job), lambda: say(f"{job.id} {job.status}"))
 
 
 def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:

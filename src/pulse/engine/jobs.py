@@ -189,6 +189,16 @@ class Jobs:
 
         return await self._act_on_many(job_ids, JobEvent.REPLAY, replay)
 
+    async def run_now(self, job_id: UUID) -> Job:
+        """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
+
+        async def hasten(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+            moved, woken = await store.hasten_jobs(conn, bucket=bucket, ids=ids)
+            self._wake(woken)
+            return moved
+
+        return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, hasten))
+
     async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
         """Replay the dead letters that match, newest first, `limit` at most; answers with how many."""
         dead = JobFilter(

@@ -32,42 +32,63 @@ LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 class Order(NamedTuple):
-    """One list statement: its fixed parameters, and the key it continues from, with where that starts."""
+    """One list statement: its fixed parameters, the key it continues from, with where that starts, and which fields of
+    a filter it answers by itself."""
 
     statement: str
     fixed: Mapping[str, object]
     start: dict[str, Any]
+    answers: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         return [name.removeprefix("after_") for name in self.start]
 
+    def has_to_pick(self, wanted: JobFilter) -> bool:
+        """Whether the filter leaves out rows of the list."""
+        return msgspec.structs.replace(wanted, **dict.fromkeys(self.answers)) != JobFilter()
+
+
+BY_FINISH = {"after_finished_at": LAST_INSTANT, "after_id": LAST_ID}
+BY_TURN = {"after_urgency": -101, "after_ready_at": FIRST_INSTANT, "after_id": FIRST_ID}
+BY_DUE = {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID}
+BY_CLAIM = {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID}
+
 
 def choose_order(wanted: JobFilter, buckets: int) -> Order:
     """The list whose index fits the filter best."""
     home = [bucket_of_topic(wanted.topic, buckets)] if wanted.topic else list(range(buckets))
-    one_topic = {"bucket": home[0], "topic": wanted.topic}
-    by_finish = {"after_finished_at": LAST_INSTANT, "after_id": LAST_ID}
-    if wanted.topic and wanted.status in FINISHED:
-        return Order("list_finished", one_topic | {"status": str(wanted.status)}, by_finish)
-    if wanted.topic and wanted.status is JobStatus.PENDING:
-        start = {"after_urgency": -101, "after_ready_at": FIRST_INSTANT, "after_id": FIRST_ID}
-        return Order("list_pending", one_topic, start)
+    if wanted.topic and (order := _of_topic(wanted, home[0])):
+        return order
     match wanted.status:
         case JobStatus.SCHEDULED | JobStatus.RETRYING:
-            return Order("list_due", {"buckets": home}, {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID})
+            return Order("list_due", {"buckets": home}, BY_DUE)
         case JobStatus.RUNNING:
-            return Order("list_running", {"buckets": home}, {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID})
+            return Order("list_running", {"buckets": home}, BY_CLAIM, ("status",))
+        case JobStatus.PENDING:
+            return Order("list_all_pending", {}, BY_TURN, ("status",))
         case JobStatus.DEAD_LETTERED:
-            return Order("list_dead", {"buckets": home}, by_finish)
+            return Order("list_dead", {"buckets": home}, BY_FINISH, ("status",))
+        case JobStatus.COMPLETED | JobStatus.CANCELED:
+            return Order("list_all_finished", {"status": str(wanted.status)}, BY_FINISH, ("status",))
     return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})
+
+
+def _of_topic(wanted: JobFilter, bucket: int) -> Order | None:
+    """One of those whose index begins with the topic."""
+    one_topic = {"bucket": bucket, "topic": wanted.topic}
+    if wanted.status is JobStatus.PENDING:
+        return Order("list_pending", one_topic, BY_TURN, ("topic", "status"))
+    if wanted.status in FINISHED:
+        return Order("list_finished", one_topic | {"status": str(wanted.status)}, BY_FINISH, ("topic", "status"))
+    return None
 
 
 async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int) -> Page:
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
     order = choose_order(wanted, buckets)
-    scan = limit if wanted == JobFilter() else max(SCAN_LIMIT, limit)
+    scan = max(SCAN_LIMIT, limit) if order.has_to_pick(wanted) else limit
     key = read_cursor(after, order) if after else order.start
     rows = await store.list_ids(
         conn,

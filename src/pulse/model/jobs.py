@@ -45,6 +45,7 @@ class JobEvent(StrEnum):
     EXPIRE = "EXPIRE"  # its deadline passed before it could run
     CANCEL = "CANCEL"
     REPLAY = "REPLAY"
+    RUN_NOW = "RUN_NOW"  # an operator does not want to wait for its time
 
 
 WAITING = frozenset({JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RETRYING})
@@ -69,6 +70,8 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELED,
     (JobStatus.RETRYING, JobEvent.CANCEL): JobStatus.CANCELED,
     (JobStatus.DEAD_LETTERED, JobEvent.REPLAY): JobStatus.PENDING,
+    (JobStatus.SCHEDULED, JobEvent.RUN_NOW): JobStatus.PENDING,
+    (JobStatus.RETRYING, JobEvent.RUN_NOW): JobStatus.PENDING,
 }
 
 

@@ -340,6 +340,11 @@ async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
 
 
+async def hasten_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
+    rows = await conn.rows("hasten_jobs", bucket=bucket, ids=ids)
+    return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
+
+
 async def prune_jobs(conn: Connection, *, bucket: int, keep: Settings, limit: int) -> int:
     rows = await conn.rows(
         "prune_jobs",
