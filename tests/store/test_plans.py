@@ -110,6 +110,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "prune_jobs": ([bucket, LEASE, LEASE, LEASE, 100], "jobs_finished"),
         "prune_results": ([bucket, 100], "jobs_result"),
         "get_jobs": ([bucket, ids], "jobs_pkey"),
+        "get_job_heads": ([bucket, ids], "jobs_pkey"),
         "finished_ids": ([bucket, ids], "jobs_pkey"),
         "read_topics": ([bucket, ids], "jobs_pkey"),
         "list_newest": ([[bucket], LAST, "{}", 50, 50], "jobs_pkey"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -90,17 +89,11 @@ def list_jobs(session: Session, /, status: JobStatus | None, limit: int, after: 
 
 
 async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: int) -> Page:
-    """A full page where there is one. The engine looks at a bounded number of rows at a time, so go on for a while."""
+    """A full page where there is one: the engine looks at a bounded number of rows at a time, so go on for a while."""
+    from pulse.engine import sweeps
     from pulse.model.jobs import Page
 
-    give_up_at = time.monotonic() + SEARCH_TIME
-    found: list[Job] = []
-    while True:
-        page = await engine.jobs.find(wanted, after=after, limit=limit - len(found))
-        found += page.jobs
-        after = page.next
-        if after is None or len(found) == limit or time.monotonic() > give_up_at:
-            return Page(found, after)
+    return Page(*await sweeps.search(engine.jobs.find, wanted, after=after, limit=limit, patience=SEARCH_TIME))
 
 
 @jobs.command()

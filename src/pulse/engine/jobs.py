@@ -11,8 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from pulse.engine.lists import list_page
+import msgspec
+
+from pulse.engine.lists import Read, list_ids, read_in_order
 from pulse.engine.marks import START, Marks
+from pulse.engine.sweeps import sweep
 from pulse.model.errors import (
     BatchTooLarge,
     Conflict,
@@ -25,11 +28,11 @@ from pulse.model.errors import (
 )
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
 from pulse.model.jobs import (
-    PAGE_LIMIT,
     TRANSITIONS,
     Answer,
     Attempt,
     Claim,
+    HeadPage,
     Job,
     JobEvent,
     JobFilter,
@@ -71,6 +74,7 @@ class Claimed(Protocol):
 
 
 T = TypeVar("T", bound=Claimed)
+J = TypeVar("J")  # a job, or as much of it as is read
 Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
 Outcomes = dict[UUID, PulseError | None]  # none: it was done
 Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
@@ -201,24 +205,8 @@ class Jobs:
 
     async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
         """Replay the dead letters that match, newest first, `limit` at most; answers with how many."""
-        dead = JobFilter(
-            topic=wanted.topic,
-            task=wanted.task,
-            status=JobStatus.DEAD_LETTERED,
-            tag=wanted.tag,
-            error=wanted.error,
-            submitted_after=wanted.submitted_after,
-            submitted_before=wanted.submitted_before,
-        )
-        replayed, cursor = 0, None
-        while replayed < limit:
-            page = await self.find(dead, after=cursor, limit=min(PAGE_LIMIT, limit - replayed))
-            outcomes = await self.replay_many([job.id for job in page.jobs])
-            replayed += sum(problem is None for problem in outcomes.values())
-            if page.next is None:
-                break
-            cursor = page.next
-        return replayed
+        dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
+        return (await sweep(self.find_heads, self.replay_many, dead, limit=limit)).done
 
     # --- workers
 
@@ -375,10 +363,24 @@ class Jobs:
 
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
-        wanted = wanted or JobFilter()
-        return await self._database.run(
-            lambda conn: list_page(conn, wanted, after=after, limit=limit, buckets=self.buckets)
-        )
+        jobs, following = await self._list(store.get_jobs, wanted or JobFilter(), after, limit)
+        return Page(jobs, following)
+
+    async def find_heads(
+        self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> HeadPage:
+        """As `find`, without what may be large."""
+        jobs, following = await self._list(store.get_job_heads, wanted or JobFilter(), after, limit)
+        return HeadPage(jobs, following)
+
+    async def _list(
+        self, read: Read[J], wanted: JobFilter, after: str | None, limit: int
+    ) -> tuple[list[J], str | None]:
+        async def work(conn: Connection) -> tuple[list[J], str | None]:
+            ids, following = await list_ids(conn, wanted, after=after, limit=limit, buckets=self.buckets)
+            return await read_in_order(conn, read, ids), following
+
+        return await self._database.run(work)
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
         """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from pulse.model.errors import InvalidFilter, InvalidOption
 from pulse.model.ids import bucket_of_id, bucket_of_topic
-from pulse.model.jobs import FINISHED, PAGE_LIMIT, Job, JobFilter, JobStatus, Page
+from pulse.model.jobs import FINISHED, PAGE_LIMIT, JobFilter, JobStatus
 from pulse.store import jobs as store
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ SCAN_LIMIT = 5_000  # rows looked at for one page when a filter has to pick amon
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=(1 << 128) - 1)
 FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
+
+
+T = TypeVar("T")
+
+
+class Read(Protocol[T]):
+    """A statement that reads jobs of one bucket, or as much of them as is wanted."""
+
+    async def __call__(self, conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, T]: ...
 
 
 class Order(NamedTuple):
@@ -84,7 +93,10 @@ def _of_topic(wanted: JobFilter, bucket: int) -> Order | None:
     return None
 
 
-async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int) -> Page:
+async def list_ids(
+    conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int
+) -> tuple[list[UUID], str | None]:
+    """The jobs of one page, in order, and where the next one begins."""
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
     order = choose_order(wanted, buckets)
@@ -100,12 +112,12 @@ async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, l
         limit=limit,
     )
     matching = [row for row in rows if row["matches"]]
-    jobs = await _read_in_order(conn, [row["id"] for row in matching])
+    ids = [row["id"] for row in matching]
     if len(matching) == limit:
-        return Page(jobs, write_cursor(matching[-1], order))
+        return ids, write_cursor(matching[-1], order)
     if not rows or not await _is_more_behind(conn, order, rows[-1], scan):
-        return Page(jobs, None)
-    return Page(jobs, write_cursor(rows[-1], order))
+        return ids, None
+    return ids, write_cursor(rows[-1], order)
 
 
 async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) -> bool:  # noqa: ANN401
@@ -115,11 +127,11 @@ async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) 
     return bool(rows)
 
 
-async def _read_in_order(conn: Connection, ids: list[UUID]) -> list[Job]:
-    found: dict[UUID, Job] = {}
+async def read_in_order(conn: Connection, read: Read[T], ids: list[UUID]) -> list[T]:
+    found: dict[UUID, T] = {}
     for bucket in {bucket_of_id(job_id) for job_id in ids}:
         here = [job_id for job_id in ids if bucket_of_id(job_id) == bucket]
-        found |= await store.get_jobs(conn, bucket=bucket, ids=here)
+        found |= await read(conn, bucket=bucket, ids=here)
     return [found[job_id] for job_id in ids if job_id in found]
 
 

@@ -308,6 +308,31 @@ class Job(msgspec.Struct, frozen=True):
     scheduled_for: datetime | None  # and for which instant of its timetable
 
 
+class JobHead(msgspec.Struct, frozen=True):
+    """As much of a job as a line of a list shows: none of what may be a megabyte."""
+
+    id: UUID
+    status: JobStatus
+    topic: str
+    task: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    refunded: int
+    submitted_at: datetime
+    ready_at: datetime | None
+    run_at: datetime
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    locked_by: str | None
+    last_error: str | None  # its beginning
+
+    @property
+    def charged(self) -> int:
+        """How many of its attempts count."""
+        return self.attempt - self.refunded
+
+
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list. Everything given must hold."""
 
@@ -334,6 +359,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True):
     jobs: list[Job]
     next: str | None  # hand it back for the following page; none: this was the last
+
+
+class HeadPage(msgspec.Struct, frozen=True):
+    jobs: list[JobHead]
+    next: str | None
 
 
 class TopicCount(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from asyncpg import LockNotAvailableError
 
-from pulse.model.jobs import Attempt, Claim, Job, JobStatus, Lease, NewJob, Pause, Progress, Report
+from pulse.model.jobs import Attempt, Claim, Job, JobHead, JobStatus, Lease, NewJob, Pause, Progress, Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -395,6 +395,11 @@ async def list_pauses(conn: Connection) -> list[Pause]:
 async def get_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, Job]:
     rows = await conn.rows("get_jobs", bucket=bucket, ids=ids)
     return {row["id"]: _job(row) for row in rows}
+
+
+async def get_job_heads(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, JobHead]:
+    rows = await conn.rows("get_job_heads", bucket=bucket, ids=ids)
+    return {row["id"]: JobHead(**dict(row) | {"status": JobStatus(row["status"])}) for row in rows}
 
 
 async def finished_ids(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> set[UUID]:

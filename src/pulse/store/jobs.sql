@@ -869,6 +869,18 @@ cross join lateral (
     offset 0
 ) as job;
 
+-- name: get_job_heads(bucket, ids)
+select job.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select
+        id, status, topic, task, priority, attempt, max_attempts, refunded, submitted_at, ready_at, run_at, claimed_at,
+        finished_at, locked_by, left(last_error, 500) as last_error
+    from pulse.jobs
+    where bucket = :bucket and jobs.id = wanted.id
+    offset 0
+) as job;
+
 -- name: finished_ids(bucket, ids)
 -- Which of many are over. Asked again and again for all that anybody waits for, so it reads no more than it must.
 select wanted.id
