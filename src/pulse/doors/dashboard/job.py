@@ -191,7 +191,7 @@ def deeds(job: Job) -> set[JobEvent]:
     return {event for status, event in TRANSITIONS if status is job.status}
 
 
-VIEWS = (View("/jobs/{id}", "job.html", one_job, LOOKING),)
+VIEWS = (View("/jobs/{id}", "job.html", one_job, LOOKING, every=1.0),)
 ACTIONS = (
     Action("/jobs/{id}/cancel", cancel, ACTING),
     Action("/jobs/{id}/replay", replay, ACTING),

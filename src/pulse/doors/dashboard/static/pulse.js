@@ -113,7 +113,7 @@
   };
 
   function fresh(html) {
-    Idiomorph.morph(content, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks });
+    Idiomorph.morph(content, html, { morphStyle: "innerHTML", callbacks });
     htmx.process(content);
     settle(content);
   }
