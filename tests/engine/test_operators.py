@@ -278,7 +278,7 @@ async def test_topics_are_merged_into_one_order(
     """However unevenly they are spread: a busy topic must not hide what another has between its rows."""
     monkeypatch.setattr("pulse.engine.lists.SCAN_LIMIT", 8)
     wanted = []
-    for number, topic in enumerate(["busy"] * 9 + ["calm", "busy", "calm", "rare"] + ["busy"] * 5):
+    for number, topic in enumerate(["busy"] * 9 + ["calm", "busy", "calm", "rare"] + ["busy"] * 4 + ["new"]):
         job_id = await submit_one(engine, topic=topic, tags=("odd",) if number % 2 else ())
         if status is JobStatus.COMPLETED:
             await engine.jobs.report([a_report(await claim_one(engine, topic))])

@@ -60,7 +60,8 @@ async def _replay(engine: Engine, clock: FrozenClock, job: Job) -> object:
 
 async def _run_now(engine: Engine, clock: FrozenClock, job: Job) -> object:
     with suppress(IllegalTransition):
-        return await engine.jobs.run_now(job.id)
+        await engine.jobs.run_now(job.id)
+    return None
 
 
 async def _expire(engine: Engine, clock: FrozenClock, job: Job) -> object:

@@ -14,6 +14,7 @@ from pulse.model.jobs import JobFilter, JobHead, JobStatus, TopicCount
 from pulse.model.tokens import Right
 
 LOOKING = Right.OPERATE
+ACTING = Right.OPERATE
 PAGE = 50
 PATIENCE = 0.15  # seconds to go on for a full page, once a filter has to pick
 MOST_NAMES = 200  # of topics that a field suggests
@@ -54,19 +55,17 @@ def lines(jobs: Iterable[JobHead], column: str) -> list[Line]:
 
 
 async def job_list(look: Look) -> dict[str, Any]:
-    given = given_fields(look)
-    if job_id := read_id(given.get("error")):
-        raise Elsewhere(url("/jobs", job_id))
     counts = await look.served.engine.jobs.counts()
-    shared = {
-        "title": "Jobs",
-        "given": given,
-        "topics": [count.topic for count in counts][:MOST_NAMES],
-    }
+    shared = {"title": "Jobs", "topics": [count.topic for count in counts][:MOST_NAMES]}
+    given: dict[str, str] = {}
     try:
-        return shared | {"problem": None, "status": 200} | await _found(look, given, counts)
+        given = given_fields(look)
+        if job_id := read_id(given.get("error")):
+            raise Elsewhere(url("/jobs", job_id))
+        found = await _found(look, given, counts)
     except InvalidInput as error:
-        return shared | {"problem": str(error), "status": 400, "tabs": _tabs(counts, {}, None)}
+        return shared | {"given": given, "problem": str(error), "status": 400, "tabs": _tabs(counts, {}, None)}
+    return shared | {"given": given, "problem": None} | found
 
 
 async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
@@ -87,6 +86,7 @@ async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) ->
         "is_picking": is_picking(wanted),
         "is_error_only": wanted.status is not None and "status" not in given,
         "deed": deed_for(wanted.status),
+        "may_act": look.may(ACTING, wanted.topic or "*"),
     }
 
 

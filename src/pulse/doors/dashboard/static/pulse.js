@@ -126,7 +126,8 @@
   }
 
   function follow() {
-    if (stream || !content.dataset.live) return;
+    state.hidden = !content.dataset.live;
+    if (stream || state.hidden) return;
     stream = new EventSource(content.dataset.live);
     stream.addEventListener("page", (event) => {
       retry = 1000;
