@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from pulse.model.jobs import JobStatus, Outcome, Progress
 from tests.browser.conftest import PHONE, House, Visit, Visiting
@@ -177,8 +177,19 @@ async def test_many_are_canceled_step_by_step(house: House, visit: Visit, monkey
     await visit.check_fits()
     await visit.shot("bulk")
     late = await submit_one(house.engine)
+    steps: list[str] = []
+
+    async def fail_the_second(route: Route) -> None:
+        steps.append(route.request.url)
+        await (route.abort() if len(steps) == 2 else route.continue_())
+
+    await page.route("**/jobs/bulk", fail_the_second)
+    visit.watch.expected += ["ERR_FAILED", "htmx:"]
     await page.get_by_role("button", name="Cancel all").click()
 
+    await visit.said("cannot be reached")
+    await page.unroute("**/jobs/bulk")
+    await page.get_by_role("button", name="Go on").click()
     await expect(page.get_by_text("35 canceled.")).to_be_visible()
     await visit.shot("bulk-done")
     await page.get_by_role("link", name="Back to the list").click()

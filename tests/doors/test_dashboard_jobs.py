@@ -197,6 +197,22 @@ async def test_dead_letters_are_replayed_together_but_not_those_that_died_later(
     assert (await engine.jobs.get(second)).status is JobStatus.DEAD_LETTERED
 
 
+async def test_running_jobs_are_canceled_together_but_not_those_that_were_claimed_later(
+    http: Http, engine: Engine
+) -> None:
+    first, second = await submit_one(engine), await submit_one(engine)
+    await claim_one(engine)
+    preview = await read(http, "/jobs/bulk?status=running")
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', preview))
+    await claim_one(engine)
+
+    answer = await post(http, "/jobs/bulk", **fields)
+
+    assert "1 canceled" in answer.text
+    assert (await engine.jobs.get(first)).status is JobStatus.CANCELED
+    assert (await engine.jobs.get(second)).status is JobStatus.RUNNING
+
+
 @pytest.mark.parametrize("form", [{}, {"before": "soon"}, {"before": "2026-01-01T00:00:00"}])
 async def test_a_bulk_without_its_preview_is_refused(http: Http, engine: Engine, form: dict[str, str]) -> None:
     job_id = await submit_one(engine)

@@ -20,6 +20,7 @@ from pulse.doors.dashboard.jobs import ORDERS, count_of, deed_for, is_picking, l
 from pulse.doors.dashboard.views import Action, Look, Part, View
 from pulse.engine.sweeps import search, sweep
 from pulse.model.errors import InvalidFilter, InvalidInput
+from pulse.model.jobs import JobStatus
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
@@ -120,8 +121,14 @@ def _submitted_before(wanted: JobFilter, before: datetime) -> JobFilter:
 
 
 def _was_there(job: JobHead, *, before: datetime) -> bool:
-    """A dead letter that died later is not one that was shown."""
-    return job.finished_at is None or job.finished_at <= before
+    """A dead letter that died later, or a job that was claimed later, is not one that was shown."""
+    entered = {
+        JobStatus.PENDING: job.ready_at,
+        JobStatus.RUNNING: job.claimed_at,
+        JobStatus.DEAD_LETTERED: job.finished_at,
+    }
+    at = entered.get(job.status)
+    return at is None or at <= before
 
 
 def _read_instant(text: str) -> datetime:
