@@ -140,6 +140,7 @@ def test_the_version_is_told() -> None:
         "doctor",
         "top",
         "completion",
+        "jobs run-now",
         "topics",
         "topics list",
         "topics pause",
@@ -533,6 +534,14 @@ def test_a_dead_letter_is_replayed_by_its_id(pulse: Pulse) -> None:
     assert pulse.json("jobs", "replay", job_id)["replayed"] == 1
     assert pulse.get(job_id).status is JobStatus.PENDING
     assert pulse("jobs", "replay", job_id).exit_code == 4
+
+
+def test_a_job_is_run_before_its_time(pulse: Pulse) -> None:
+    job_id = pulse.submit(delay=timedelta(hours=1))
+
+    assert pulse.json("jobs", "run-now", job_id)["status"] == "PENDING"
+    again = pulse("jobs", "run-now", job_id)
+    assert (again.exit_code, "has no RUN_NOW" in again.output) == (4, True)
 
 
 def test_dead_letters_are_replayed_by_what_they_have_in_common(pulse: Pulse) -> None:

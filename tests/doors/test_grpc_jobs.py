@@ -402,6 +402,18 @@ async def test_dead_letters_are_replayed_by_id_and_by_filter(client: Client, eng
     assert (await engine.jobs.get(second)).status is JobStatus.PENDING
 
 
+async def test_a_job_is_run_before_its_time(client: Client, engine: Engine) -> None:
+    later = await submit_one(engine, delay=timedelta(hours=1))
+    request = pb.RunJobNowRequest(id=str(later))
+
+    job = await client.operate.RunJobNow(request)
+    again = await refused(client.operate.RunJobNow(request))
+
+    assert (job.id, job.status) == (str(later), pb.PENDING)
+    assert (again.status, again.code) == (Status.FAILED_PRECONDITION, "illegal_transition")
+    assert (await refused(client.operate.RunJobNow(pb.RunJobNowRequest(id=NOBODY)))).code == "job_not_found"
+
+
 @pytest.mark.parametrize(
     ("request_", "code"),
     [

@@ -232,6 +232,18 @@ async def test_a_job_can_be_canceled_once(http: Http) -> None:
     assert refused[:2] == (409, "illegal_transition")
 
 
+async def test_a_job_can_be_run_before_its_time_once(http: Http) -> None:
+    body = {"task": "mail", "delay": "1h"}
+    job = await http.done("POST", "/v1/jobs", body, status=201, headers={"idempotency-key": "k"})
+
+    hastened = await http.done("POST", f"/v1/jobs/{job['id']}/run-now")
+
+    assert hastened["status"] == "PENDING"
+    assert (await http.refused("POST", f"/v1/jobs/{job['id']}/run-now"))[:2] == (409, "illegal_transition")
+    again = await http.done("POST", "/v1/jobs", body, headers={"idempotency-key": "k"})
+    assert again["id"] == job["id"], "it is still the job of this key"
+
+
 async def test_a_dead_letter_can_be_replayed_and_tells_what_it_died_of(http: Http, engine: Engine) -> None:
     job = await submit(http)
     assert (await http.refused("POST", f"/v1/jobs/{job['id']}/replay"))[:2] == (409, "illegal_transition")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.model.errors import Conflict, NotFound
 from pulse.model.jobs import FINISHED, Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
@@ -31,7 +33,7 @@ class Life:
     async def step(self) -> str:
         event = self.random.choice(
             [self.submit, self.claim, self.claim, self.report, self.report, self.release, self.heartbeat, self.cancel,
-             self.replay, self.advance, self.promote, self.reap, self.pause, self.prune, self.tally]
+             self.replay, self.run_now, self.advance, self.promote, self.reap, self.pause, self.prune, self.tally]
         )  # fmt: skip
         await event()
         return event.__name__
@@ -78,6 +80,11 @@ class Life:
 
     async def replay(self) -> None:
         await self.jobs.replay_matching(JobFilter(), limit=2)
+
+    async def run_now(self) -> None:
+        if ids := list(self.last):
+            with suppress(Conflict, NotFound):
+                await self.jobs.run_now(self.random.choice(ids))
 
     async def advance(self) -> None:
         await self.clock.advance(timedelta(seconds=self.random.choice([1, 10, 40])))

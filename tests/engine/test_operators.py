@@ -153,6 +153,30 @@ async def test_only_dead_letters_are_replayed(engine: Engine, clock: FrozenClock
         await engine.jobs.replay(done.id)
 
 
+async def test_a_job_runs_before_its_time(engine: Engine, clock: FrozenClock) -> None:
+    later = await a_job(engine, clock, JobStatus.SCHEDULED)
+    failed = await a_job(engine, clock, JobStatus.RETRYING)
+
+    jobs = [await engine.jobs.run_now(job.id) for job in (later, failed)]
+
+    assert [(job.status, job.ready_at, job.run_at) for job in jobs] == [
+        (JobStatus.PENDING, clock.instant, job.run_at) for job in (later, failed)
+    ]
+    claims = await engine.jobs.claim("mail", worker="w1", slots=5)
+    assert {(claim.id, claim.attempt) for claim in claims} == {(later.id, 1), (failed.id, 2)}
+    assert [(count.topic, count.counts) for count in await engine.jobs.counts()] == [("mail", {JobStatus.RUNNING: 2})]
+
+
+async def test_of_two_who_run_a_job_now_one_is_told_that_it_is_done(engine: Engine, clock: FrozenClock) -> None:
+    job = await a_job(engine, clock, JobStatus.SCHEDULED)
+    hastened = await engine.jobs.run_now(job.id)
+
+    with pytest.raises(IllegalTransition, match="is PENDING, which has no RUN_NOW"):
+        await engine.jobs.run_now(job.id)
+
+    assert await engine.jobs.get(job.id) == hastened
+
+
 # --- pause
 
 
@@ -244,6 +268,31 @@ async def test_each_state_has_its_natural_order(engine: Engine, clock: FrozenClo
     assert [job.topic for job in dead] == ["y", "x"]
     everything = await ids()
     assert everything == sorted(everything, reverse=True)
+
+
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.COMPLETED, JobStatus.CANCELED])
+@pytest.mark.parametrize("tag", [None, "odd"])
+async def test_topics_are_merged_into_one_order(
+    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, status: JobStatus, tag: str | None
+) -> None:
+    """However unevenly they are spread: a busy topic must not hide what another has between its rows."""
+    monkeypatch.setattr("pulse.engine.lists.SCAN_LIMIT", 8)
+    wanted = []
+    for number, topic in enumerate(["busy"] * 9 + ["calm", "busy", "calm", "rare"] + ["busy"] * 4 + ["new"]):
+        job_id = await submit_one(engine, topic=topic, tags=("odd",) if number % 2 else ())
+        if status is JobStatus.COMPLETED:
+            await engine.jobs.report([a_report(await claim_one(engine, topic))])
+        elif status is JobStatus.CANCELED:
+            await engine.jobs.cancel(job_id)
+        wanted += [job_id] if tag is None or number % 2 else []
+        await clock.advance(timedelta(seconds=1))
+        if number == 12:
+            await engine.duties.tally()
+    if status is not JobStatus.PENDING:
+        wanted.reverse()
+
+    for limit in (1, 3, 50):
+        assert await every_page(engine, JobFilter(status=status, tag=tag), limit) == wanted
 
 
 async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.model.errors import IllegalTransition
 from pulse.model.jobs import TRANSITIONS, Answer, Job, JobEvent, JobStatus, Lease, Outcome, Report
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_job
@@ -56,6 +58,12 @@ async def _replay(engine: Engine, clock: FrozenClock, job: Job) -> object:
     return await engine.jobs.replay_many([job.id])
 
 
+async def _run_now(engine: Engine, clock: FrozenClock, job: Job) -> object:
+    with suppress(IllegalTransition):
+        await engine.jobs.run_now(job.id)
+    return None
+
+
 async def _expire(engine: Engine, clock: FrozenClock, job: Job) -> object:
     await clock.advance(timedelta(hours=2))
     return await engine.duties.promote()
@@ -77,6 +85,7 @@ WAYS: list[tuple[JobEvent, str, Callable[[Engine, FrozenClock, Job], Awaitable[o
     (JobEvent.EXPIRE, "expire", _expire, {"deadline": timedelta(hours=1)}),
     (JobEvent.CANCEL, "cancel", _cancel, {}),
     (JobEvent.REPLAY, "replay", _replay, {}),
+    (JobEvent.RUN_NOW, "run now", _run_now, {}),
 ]
 
 

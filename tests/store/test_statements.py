@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from pulse.engine import lists
-from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobStatus, Pause
+from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobHead, JobStatus, Pause
 from pulse.model.tokens import Token
 from pulse.store import alarms, doctor, explain, schedules, schema, sessions, statistics, tokens, wakeups, workers
 from pulse.store import jobs as store
@@ -55,6 +55,7 @@ async def test_every_statement_prepares(settings: Settings) -> None:
         ("claim_jobs", Claim),
         ("submit_claimed", Claim),
         ("get_jobs", Job),
+        ("get_job_heads", JobHead),
         ("list_attempts", Attempt),
         ("list_pauses", Pause),
         ("create_token", Token),

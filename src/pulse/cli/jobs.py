@@ -1,9 +1,8 @@
-"""How does an operator find, read, cancel and replay jobs?"""
+"""How does an operator find, read, cancel, replay and hasten jobs?"""
 
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -99,17 +98,11 @@ def list_jobs(session: Session, /, status: JobStatus | None, limit: int, after: 
 
 
 async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: int) -> Page:
-    """A full page where there is one. The engine looks at a bounded number of rows at a time, so go on for a while."""
+    """A full page where there is one: the engine looks at a bounded number of rows at a time, so go on for a while."""
+    from pulse.engine import sweeps
     from pulse.model.jobs import Page
 
-    give_up_at = time.monotonic() + SEARCH_TIME
-    found: list[Job] = []
-    while True:
-        page = await engine.jobs.find(wanted, after=after, limit=limit - len(found))
-        found += page.jobs
-        after = page.next
-        if after is None or len(found) == limit or time.monotonic() > give_up_at:
-            return Page(found, after)
+    return Page(*await sweeps.search(engine.jobs.find, wanted, after=after, limit=limit, patience=SEARCH_TIME))
 
 
 @jobs.command()
@@ -172,6 +165,18 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
         _replay_matching(session, make_filter(given), limit, ask=not yes)
     else:
         raise click.UsageError("without a terminal to ask on, this needs --yes.")
+
+
+@jobs.command("run-now")
+@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.pass_obj
+def run_now(session: Session, job_id: UUID) -> None:
+    """Run a job before its time.
+
+    One that is scheduled, or waits for its next attempt, becomes pending at once.
+    """
+    job = session.use(lambda engine: engine.jobs.run_now(job_id))
+    session.answer(as_json(job), lambda: say(f"{job.id} {job.status}"))
 
 
 def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:

@@ -11,10 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from pulse.engine.instruments import Instruments
-from pulse.engine.lists import list_page
+from pulse.engine.lists import Read, list_ids, read_in_order
 from pulse.engine.marks import START, Marks
 from pulse.engine.masks import mask_attempts, mask_job, mask_report
+from pulse.engine.sweeps import sweep
 from pulse.model.errors import (
     BatchTooLarge,
     Conflict,
@@ -27,11 +30,11 @@ from pulse.model.errors import (
 )
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
 from pulse.model.jobs import (
-    PAGE_LIMIT,
     TRANSITIONS,
     Answer,
     Attempt,
     Claim,
+    HeadPage,
     Job,
     JobEvent,
     JobFilter,
@@ -73,6 +76,7 @@ class Claimed(Protocol):
 
 
 T = TypeVar("T", bound=Claimed)
+J = TypeVar("J")  # a job, or as much of it as is read
 Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
 Outcomes = dict[UUID, PulseError | None]  # none: it was done
 Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
@@ -196,26 +200,20 @@ class Jobs:
 
         return await self._act_on_many(job_ids, JobEvent.REPLAY, replay)
 
+    async def run_now(self, job_id: UUID) -> Job:
+        """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
+
+        async def hasten(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+            moved, woken = await store.hasten_jobs(conn, bucket=bucket, ids=ids)
+            self._wake(woken)
+            return moved
+
+        return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, hasten))
+
     async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
         """Replay the dead letters that match, newest first, `limit` at most; answers with how many."""
-        dead = JobFilter(
-            topic=wanted.topic,
-            task=wanted.task,
-            status=JobStatus.DEAD_LETTERED,
-            tag=wanted.tag,
-            error=wanted.error,
-            submitted_after=wanted.submitted_after,
-            submitted_before=wanted.submitted_before,
-        )
-        replayed, cursor = 0, None
-        while replayed < limit:
-            page = await self.find(dead, after=cursor, limit=min(PAGE_LIMIT, limit - replayed))
-            outcomes = await self.replay_many([job.id for job in page.jobs])
-            replayed += sum(problem is None for problem in outcomes.values())
-            if page.next is None:
-                break
-            cursor = page.next
-        return replayed
+        dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
+        return (await sweep(self.find_heads, self.replay_many, dead, limit=limit)).done
 
     # --- workers
 
@@ -395,11 +393,27 @@ class Jobs:
 
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
-        wanted = wanted or JobFilter()
-        page = await self._database.run(
-            lambda conn: list_page(conn, wanted, after=after, limit=limit, buckets=self.buckets)
-        )
-        return Page([mask_job(self._redaction, job) for job in page.jobs], page.next) if self._redaction else page
+        jobs, following = await self._list(store.get_jobs, wanted or JobFilter(), after, limit)
+        return Page([mask_job(self._redaction, job) for job in jobs] if self._redaction else jobs, following)
+
+    async def find_heads(
+        self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> HeadPage:
+        """As `find`, without what may be large."""
+        if self._redaction:  # an error is masked by what its job's payload says
+            page = await self.find(wanted, after=after, limit=limit)
+            return HeadPage([job.head for job in page.jobs], page.next)
+        jobs, following = await self._list(store.get_job_heads, wanted or JobFilter(), after, limit)
+        return HeadPage(jobs, following)
+
+    async def _list(
+        self, read: Read[J], wanted: JobFilter, after: str | None, limit: int
+    ) -> tuple[list[J], str | None]:
+        async def work(conn: Connection) -> tuple[list[J], str | None]:
+            ids, following = await list_ids(conn, wanted, after=after, limit=limit, buckets=self.buckets)
+            return await read_in_order(conn, read, ids), following
+
+        return await self._database.run(work)
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
         """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from pulse.model.errors import InvalidFilter, InvalidOption
 from pulse.model.ids import bucket_of_id, bucket_of_topic
-from pulse.model.jobs import FINISHED, PAGE_LIMIT, Job, JobFilter, JobStatus, Page
+from pulse.model.jobs import FINISHED, PAGE_LIMIT, JobFilter, JobStatus
 from pulse.store import jobs as store
 
 if TYPE_CHECKING:
@@ -31,43 +31,76 @@ FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
+T = TypeVar("T")
+
+
+class Read(Protocol[T]):
+    """A statement that reads jobs of one bucket, or as much of them as is wanted."""
+
+    async def __call__(self, conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, T]: ...
+
+
 class Order(NamedTuple):
-    """One list statement: its fixed parameters, and the key it continues from, with where that starts."""
+    """One list statement: its fixed parameters, the key it continues from, with where that starts, and which fields of
+    a filter it answers by itself."""
 
     statement: str
     fixed: Mapping[str, object]
     start: dict[str, Any]
+    answers: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         return [name.removeprefix("after_") for name in self.start]
 
+    def has_to_pick(self, wanted: JobFilter) -> bool:
+        """Whether the filter leaves out rows of the list."""
+        return msgspec.structs.replace(wanted, **dict.fromkeys(self.answers)) != JobFilter()
+
+
+BY_FINISH = {"after_finished_at": LAST_INSTANT, "after_id": LAST_ID}
+BY_TURN = {"after_urgency": -101, "after_ready_at": FIRST_INSTANT, "after_id": FIRST_ID}
+BY_DUE = {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID}
+BY_CLAIM = {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID}
+
 
 def choose_order(wanted: JobFilter, buckets: int) -> Order:
     """The list whose index fits the filter best."""
     home = [bucket_of_topic(wanted.topic, buckets)] if wanted.topic else list(range(buckets))
-    one_topic = {"bucket": home[0], "topic": wanted.topic}
-    by_finish = {"after_finished_at": LAST_INSTANT, "after_id": LAST_ID}
-    if wanted.topic and wanted.status in FINISHED:
-        return Order("list_finished", one_topic | {"status": str(wanted.status)}, by_finish)
-    if wanted.topic and wanted.status is JobStatus.PENDING:
-        start = {"after_urgency": -101, "after_ready_at": FIRST_INSTANT, "after_id": FIRST_ID}
-        return Order("list_pending", one_topic, start)
+    if wanted.topic and (order := _of_topic(wanted, home[0])):
+        return order
     match wanted.status:
         case JobStatus.SCHEDULED | JobStatus.RETRYING:
-            return Order("list_due", {"buckets": home}, {"after_run_at": FIRST_INSTANT, "after_id": FIRST_ID})
+            return Order("list_due", {"buckets": home}, BY_DUE)
         case JobStatus.RUNNING:
-            return Order("list_running", {"buckets": home}, {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID})
+            return Order("list_running", {"buckets": home}, BY_CLAIM, ("status",))
+        case JobStatus.PENDING:
+            return Order("list_all_pending", {}, BY_TURN, ("status",))
         case JobStatus.DEAD_LETTERED:
-            return Order("list_dead", {"buckets": home}, by_finish)
+            return Order("list_dead", {"buckets": home}, BY_FINISH, ("status",))
+        case JobStatus.COMPLETED | JobStatus.CANCELED:
+            return Order("list_all_finished", {"status": str(wanted.status)}, BY_FINISH, ("status",))
     return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})
 
 
-async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int) -> Page:
+def _of_topic(wanted: JobFilter, bucket: int) -> Order | None:
+    """One of those whose index begins with the topic."""
+    one_topic = {"bucket": bucket, "topic": wanted.topic}
+    if wanted.status is JobStatus.PENDING:
+        return Order("list_pending", one_topic, BY_TURN, ("topic", "status"))
+    if wanted.status in FINISHED:
+        return Order("list_finished", one_topic | {"status": str(wanted.status)}, BY_FINISH, ("topic", "status"))
+    return None
+
+
+async def list_ids(
+    conn: Connection, wanted: JobFilter, *, after: str | None, limit: int, buckets: int
+) -> tuple[list[UUID], str | None]:
+    """The jobs of one page, in order, and where the next one begins."""
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
     order = choose_order(wanted, buckets)
-    scan = limit if wanted == JobFilter() else max(SCAN_LIMIT, limit)
+    scan = max(SCAN_LIMIT, limit) if order.has_to_pick(wanted) else limit
     key = read_cursor(after, order) if after else order.start
     rows = await store.list_ids(
         conn,
@@ -79,12 +112,12 @@ async def list_page(conn: Connection, wanted: JobFilter, *, after: str | None, l
         limit=limit,
     )
     matching = [row for row in rows if row["matches"]]
-    jobs = await _read_in_order(conn, [row["id"] for row in matching])
+    ids = [row["id"] for row in matching]
     if len(matching) == limit:
-        return Page(jobs, write_cursor(matching[-1], order))
+        return ids, write_cursor(matching[-1], order)
     if not rows or not await _is_more_behind(conn, order, rows[-1], scan):
-        return Page(jobs, None)
-    return Page(jobs, write_cursor(rows[-1], order))
+        return ids, None
+    return ids, write_cursor(rows[-1], order)
 
 
 async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) -> bool:  # noqa: ANN401
@@ -94,11 +127,11 @@ async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) 
     return bool(rows)
 
 
-async def _read_in_order(conn: Connection, ids: list[UUID]) -> list[Job]:
-    found: dict[UUID, Job] = {}
+async def read_in_order(conn: Connection, read: Read[T], ids: list[UUID]) -> list[T]:
+    found: dict[UUID, T] = {}
     for bucket in {bucket_of_id(job_id) for job_id in ids}:
         here = [job_id for job_id in ids if bucket_of_id(job_id) == bucket]
-        found |= await store.get_jobs(conn, bucket=bucket, ids=here)
+        found |= await read(conn, bucket=bucket, ids=here)
     return [found[job_id] for job_id in ids if job_id in found]
 
 

@@ -81,6 +81,10 @@ class RemoteJobs:
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)
         return _outcomes(job_ids, answer)
 
+    async def run_now(self, job_id: UUID) -> Job:
+        request = pb.RunJobNowRequest(id=str(job_id))
+        return convert.read_job(await self._servers.call(lambda server: server.operate.RunJobNow, request))
+
     async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
         request = pb.ReplayJobsRequest(matching=convert.write_filter(wanted), limit=limit)
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)

@@ -45,6 +45,7 @@ class JobEvent(StrEnum):
     EXPIRE = "EXPIRE"  # its deadline passed before it could run
     CANCEL = "CANCEL"
     REPLAY = "REPLAY"
+    RUN_NOW = "RUN_NOW"  # an operator does not want to wait for its time
 
 
 WAITING = frozenset({JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RETRYING})
@@ -69,6 +70,8 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELED,
     (JobStatus.RETRYING, JobEvent.CANCEL): JobStatus.CANCELED,
     (JobStatus.DEAD_LETTERED, JobEvent.REPLAY): JobStatus.PENDING,
+    (JobStatus.SCHEDULED, JobEvent.RUN_NOW): JobStatus.PENDING,
+    (JobStatus.RETRYING, JobEvent.RUN_NOW): JobStatus.PENDING,
 }
 
 
@@ -304,6 +307,35 @@ class Job(msgspec.Struct, frozen=True):
     schedule_id: UUID | None  # which schedule made it
     scheduled_for: datetime | None  # and for which instant of its timetable
 
+    @property
+    def head(self) -> JobHead:
+        return JobHead(*(getattr(self, name) for name in JobHead.__struct_fields__))
+
+
+class JobHead(msgspec.Struct, frozen=True):
+    """As much of a job as a line of a list shows: none of what may be a megabyte."""
+
+    id: UUID
+    status: JobStatus
+    topic: str
+    task: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    refunded: int
+    submitted_at: datetime
+    ready_at: datetime | None
+    run_at: datetime
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    locked_by: str | None
+    last_error: str | None  # its beginning
+
+    @property
+    def charged(self) -> int:
+        """How many of its attempts count."""
+        return self.attempt - self.refunded
+
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list. Everything given must hold."""
@@ -331,6 +363,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True):
     jobs: list[Job]
     next: str | None  # hand it back for the following page; none: this was the last
+
+
+class HeadPage(msgspec.Struct, frozen=True):
+    jobs: list[JobHead]
+    next: str | None
 
 
 class TopicCount(msgspec.Struct, frozen=True):

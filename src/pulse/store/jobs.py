@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from asyncpg import LockNotAvailableError
 
-from pulse.model.jobs import Attempt, Claim, Job, JobStatus, Lease, NewJob, Pause, Progress, Report
+from pulse.model.jobs import Attempt, Claim, Job, JobHead, JobStatus, Lease, NewJob, Pause, Progress, Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -340,6 +340,11 @@ async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
 
 
+async def hasten_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
+    rows = await conn.rows("hasten_jobs", bucket=bucket, ids=ids)
+    return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
+
+
 async def prune_jobs(conn: Connection, *, bucket: int, keep: Settings, limit: int) -> int:
     rows = await conn.rows(
         "prune_jobs",
@@ -390,6 +395,11 @@ async def list_pauses(conn: Connection) -> list[Pause]:
 async def get_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, Job]:
     rows = await conn.rows("get_jobs", bucket=bucket, ids=ids)
     return {row["id"]: _job(row) for row in rows}
+
+
+async def get_job_heads(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, JobHead]:
+    rows = await conn.rows("get_job_heads", bucket=bucket, ids=ids)
+    return {row["id"]: JobHead(**dict(row) | {"status": JobStatus(row["status"])}) for row in rows}
 
 
 async def finished_ids(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> set[UUID]:

@@ -682,6 +682,35 @@ tallied as (
 )
 select id, topic, priority from replayed;
 
+-- name: hasten_jobs(bucket, ids)
+-- As promote_jobs, for these and before their time, which stays on the row: a repeated submit is compared with it.
+-- The fence stays as well: nobody holds a claim on a job that waits.
+-- Their state is looked at last, or it would offer the index of all that are due.
+with named as materialized (
+    select job.*
+    from unnest(:ids::uuid[]) as wanted (id)
+    cross join lateral (
+        select bucket, ctid as place, status from pulse.jobs
+        where bucket = :bucket and jobs.id = wanted.id
+        for no key update skip locked
+    ) as job
+),
+early as materialized (
+    select * from named where status in ('SCHEDULED', 'RETRYING') limit cardinality(:ids::uuid[])
+),
+hastened as (
+    update pulse.jobs
+    set status = 'PENDING', ready_at = pulse.now()
+    from early
+    where jobs.bucket = early.bucket and jobs.ctid = early.place
+    returning jobs.id, topic, priority, early.status as was
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
+    select :bucket, topic, was, 'PENDING', count(*), pulse.now() from hastened group by topic, was
+)
+select id, topic, priority from hastened;
+
 -- name: prune_jobs(bucket, keep_completed, keep_canceled, keep_dead_lettered, limit)
 -- Remove finished jobs past their retention, oldest first within each topic. The topics come from the counts,
 -- so that one index serves retention and lists alike. A key whose window is still open keeps its job.
@@ -840,6 +869,18 @@ cross join lateral (
     offset 0
 ) as job;
 
+-- name: get_job_heads(bucket, ids)
+select job.*
+from unnest(:ids::uuid[]) as wanted (id)
+cross join lateral (
+    select
+        id, status, topic, task, priority, attempt, max_attempts, refunded, submitted_at, ready_at, run_at, claimed_at,
+        finished_at, locked_by, left(last_error, 500) as last_error
+    from pulse.jobs
+    where bucket = :bucket and jobs.id = wanted.id
+    offset 0
+) as job;
+
 -- name: finished_ids(bucket, ids)
 -- Which of many are over. Asked again and again for all that anybody waits for, so it reads no more than it must.
 select wanted.id
@@ -977,6 +1018,107 @@ with scanned as materialized (
         order by finished_at desc, id desc
         limit :scan
     ) as found
+    order by finished_at desc, id desc
+    limit :scan
+)
+(
+    select id, true as matches, finished_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by finished_at desc, id desc limit :limit
+)
+union all
+(select id, false, finished_at from scanned order by finished_at, id limit 1);
+
+-- Two lists over all topics whose indexes begin with the topic. The topics come from the counts; of each are read as many
+-- as its share of the scan, and a page's worth at least. Where a topic had more than that, what the others have behind
+-- its last row is left for the next page (the horizon), so that the order is that of one list.
+
+-- name: list_all_pending(after_urgency, after_ready_at, after_id, filter, scan, limit)
+-- The most urgent first, then those that wait longest.
+with topics as materialized (
+    select bucket, topic from pulse.counts where status = 'PENDING'
+    union
+    select bucket, topic from pulse.tallies where to_status = 'PENDING'
+),
+share as materialized (
+    select greatest(:limit::int, :scan::int / greatest(count(*), 1)) as jobs from topics
+),
+heads as materialized (
+    select found.*
+    from topics
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = topics.bucket and jobs.topic = topics.topic and status = 'PENDING'
+            and (-priority, ready_at, id) > (:after_urgency::smallint, :after_ready_at::timestamptz, :after_id::uuid)
+        order by -priority, ready_at, id
+        limit (select share.jobs from share)
+    ) as found
+),
+horizon as materialized (
+    select last.* from share
+    cross join lateral (
+        select (array_agg(-priority order by -priority desc, ready_at desc, id desc))[1] as urgency,
+            (array_agg(ready_at order by -priority desc, ready_at desc, id desc))[1] as ready_at,
+            (array_agg(id order by -priority desc, ready_at desc, id desc))[1] as id
+        from heads group by topic having count(*) >= share.jobs
+    ) as last
+    order by urgency, ready_at, id
+    limit 1
+),
+scanned as materialized (
+    select heads.* from heads
+    where not exists (
+        select from horizon
+        where (-heads.priority, heads.ready_at, heads.id) > (horizon.urgency, horizon.ready_at, horizon.id)
+    )
+    order by -priority, ready_at, id
+    limit :scan
+)
+(
+    select id, true as matches, -priority as urgency, ready_at
+    from scanned where pulse.job_matches(scanned, :filter::jsonb)
+    order by -priority, ready_at, id limit :limit
+)
+union all
+(select id, false, -priority, ready_at from scanned order by -priority desc, ready_at desc, id desc limit 1);
+
+-- name: list_all_finished(status, after_finished_at, after_id, filter, scan, limit)
+-- Most recently finished first.
+with topics as materialized (
+    select bucket, topic from pulse.counts where status = :status
+    union
+    select bucket, topic from pulse.tallies where to_status = :status
+),
+share as materialized (
+    select greatest(:limit::int, :scan::int / greatest(count(*), 1)) as jobs from topics
+),
+heads as materialized (
+    select found.*
+    from topics
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = topics.bucket and jobs.topic = topics.topic and status = :status
+            and finished_at is not null
+            and (finished_at, id) < (:after_finished_at::timestamptz, :after_id::uuid)
+        order by finished_at desc, id desc
+        limit (select share.jobs from share)
+    ) as found
+),
+horizon as materialized (
+    select last.* from share
+    cross join lateral (
+        select (array_agg(finished_at order by finished_at, id))[1] as finished_at,
+            (array_agg(id order by finished_at, id))[1] as id
+        from heads group by topic having count(*) >= share.jobs
+    ) as last
+    order by finished_at desc, id desc
+    limit 1
+),
+scanned as materialized (
+    select heads.* from heads
+    where not exists (
+        select from horizon where (heads.finished_at, heads.id) < (horizon.finished_at, horizon.id)
+    )
     order by finished_at desc, id desc
     limit :scan
 )

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pulse.doors.access import caller as current
-from pulse.doors.dashboard import alarms, overview, schedules
+from pulse.doors.dashboard import alarms, bulk, job, jobs, overview, schedules, topic, workers
 from pulse.doors.dashboard.answers import (
     explain,
     page,
@@ -31,7 +31,7 @@ from pulse.doors.dashboard.answers import (
 from pulse.doors.dashboard.drawing import STATIC, draw, draw_page
 from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
 from pulse.doors.dashboard.live import Live, News
-from pulse.doors.dashboard.views import Action, Goto, Look, Said, View
+from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, Part, View
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.parts import read_segment
 from pulse.model.errors import Forbidden, InvalidInput, Unauthenticated
@@ -41,8 +41,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.dashboard")
 
-VIEWS: tuple[View, ...] = (*overview.VIEWS, *schedules.VIEWS, *alarms.VIEWS)
-ACTIONS: tuple[Action, ...] = (*overview.ACTIONS, *schedules.ACTIONS, *alarms.ACTIONS)
+VIEWS: tuple[View, ...] = (
+    *overview.VIEWS,
+    *schedules.VIEWS,
+    *alarms.VIEWS,
+    *bulk.VIEWS,
+    *jobs.VIEWS,
+    *job.VIEWS,
+    *topic.VIEWS,
+    *workers.VIEWS,
+)
+ACTIONS: tuple[Action, ...] = (
+    *overview.ACTIONS,
+    *schedules.ACTIONS,
+    *alarms.ACTIONS,
+    *bulk.ACTIONS,
+    *job.ACTIONS,
+)
 
 MOST_FIELDS = 200
 ASK_AGAIN = 60.0  # seconds after which a stream asks whether its viewer is still signed in
@@ -87,6 +102,8 @@ class Dashboard:
                 return await handle(request)
             except ClientDisconnect:
                 raise
+            except Elsewhere as found:
+                return redirect(found.path)
             except Exception as error:
                 return refused(request, error)
 
@@ -103,10 +120,10 @@ class Dashboard:
             facts = await view.facts(look)
             content = draw(view.template, **facts, look=look)
             if view.is_part:
-                return page(content)
+                return page(content, facts.get("status", 200))
             said = take_said(request)
             framed = self._framed(view, request, visitor, content, title=facts["title"], said=said)
-            return page(framed, drop_said=said is not None)
+            return page(framed, facts.get("status", 200), drop_said=said is not None)
 
         return show
 
@@ -200,7 +217,9 @@ class Dashboard:
         return answer
 
 
-def _done(request: Request, outcome: Said | Goto) -> Response:
+def _done(request: Request, outcome: Outcome) -> Response:
+    if isinstance(outcome, Part):
+        return page(draw(outcome.template, **outcome.facts))
     if sent_by_script(request):
         return told(outcome)
     back = outcome.path if isinstance(outcome, Goto) else _back(request)

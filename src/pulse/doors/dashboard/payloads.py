@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pulse.doors.dashboard.views import Look
 
 
-def shown_json(_look: Look, text: str | None) -> str:
-    return pretty(text)
+def shown_json(look: Look, text: str | None) -> str | None:
+    """With its marked fields hidden: payloads come without them already, but a result may repeat one."""
+    return None if text is None else pretty(look.served.settings.redaction.json(text))
 
 
 def editable_json(_look: Look, text: str) -> str:

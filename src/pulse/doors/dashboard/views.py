@@ -41,6 +41,7 @@ class Look:
         return value or None
 
 
+# What fills the template. `title` is the page's; `status`, if there, is that of the answer.
 Facts = Callable[[Look], Awaitable[dict[str, Any]]]
 
 
@@ -67,7 +68,23 @@ class Goto(NamedTuple):
     text: str
 
 
-Do = Callable[[Look, Mapping[str, str]], Awaitable[Said | Goto]]
+class Part(NamedTuple):
+    """A part of the page as it is now, which takes the place of the form that was sent."""
+
+    template: str
+    facts: dict[str, Any]
+
+
+class Elsewhere(Exception):
+    """What was asked for has a page of its own."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+Outcome = Said | Goto | Part
+Do = Callable[[Look, Mapping[str, str]], Awaitable[Outcome]]
 
 
 class Action(NamedTuple):

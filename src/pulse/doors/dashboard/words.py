@@ -42,6 +42,12 @@ def cut(text: str | None, longest: int = LONGEST_TEXT) -> str:
     return f"{text[:longest]}… ({len(text):,} characters; the API has all of them)"
 
 
+def cut_short(text: str, longest: int) -> str:
+    """For a line of a list, where there is no room to say how much is missing."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}…"
+
+
 def pretty(text: str | None) -> str:
     """JSON with its parts under each other, if it is not too long for that."""
     if text is None:
@@ -110,6 +116,7 @@ FILTERS = {
     "length_of": length_of,
     "ago": ago,
     "cut": cut,
+    "cut_short": cut_short,
     "instant": instant,
     "length": length,
     "number": number,

@@ -48,6 +48,7 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Operate/ExplainJob": Right.SEE,
     "/pulse.v1.Operate/CancelJobs": Right.OPERATE,
     "/pulse.v1.Operate/ReplayJobs": Right.OPERATE,
+    "/pulse.v1.Operate/RunJobNow": Right.OPERATE,
     "/pulse.v1.Operate/PauseTopic": Right.OPERATE,
     "/pulse.v1.Operate/ResumeTopic": Right.OPERATE,
     "/pulse.v1.Operate/ListTopics": Right.SEE,

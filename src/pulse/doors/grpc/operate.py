@@ -81,6 +81,11 @@ class OperateDoor(pb_grpc.OperateServicer):
         return pb.ActResponse(done=await self._jobs.replay_matching(wanted, limit=_read_limit(request.limit)))
 
     @answering
+    async def RunJobNow(self, request: pb.RunJobNowRequest, _context: Context) -> pb.Job:
+        [job_id] = await self._read_ids([request.id])
+        return convert.write_job(await self._jobs.run_now(job_id))
+
+    @answering
     async def PauseTopic(self, request: pb.PauseTopicRequest, _context: Context) -> pb.Pause:
         self._check(ACT, request.topic)
         return convert.write_pause(await self._jobs.pause(request.topic, reason=request.reason))

@@ -33,6 +33,7 @@ RULES: dict[str, Right | None] = {
     "GET /v1/jobs/{id}/wait": Right.FOLLOW,
     "POST /v1/jobs/{id}/cancel": Right.TEND,
     "POST /v1/jobs/{id}/replay": Right.OPERATE,
+    "POST /v1/jobs/{id}/run-now": Right.OPERATE,
     "GET /v1/jobs/{id}/attempts": Right.SEE,
     "GET /v1/jobs/{id}/explain": Right.SEE,
     "GET /v1/topics": Right.SEE,

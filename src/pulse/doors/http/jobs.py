@@ -148,6 +148,18 @@ async def replay_job(job_id: JobId, served: Served) -> Response:
     return answer_with(bodies.write_job(await served.engine.jobs.replay(job_id)))
 
 
+@router.post(
+    "/v1/jobs/{id}/run-now",
+    summary="Run a job before its time",
+    response_model=bodies.Job,
+    responses=answers(404, 409),
+)
+async def run_job_now(job_id: JobId, served: Served) -> Response:
+    """One that is scheduled or waits for its next attempt becomes pending at once."""
+    await _find(served, job_id, Right.OPERATE)
+    return answer_with(bodies.write_job(await served.engine.jobs.run_now(job_id)))
+
+
 @router.get(
     "/v1/jobs/{id}/attempts", summary="Read its failed attempts", response_model=bodies.Attempts, responses=answers(404)
 )

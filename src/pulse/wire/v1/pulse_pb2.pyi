@@ -603,6 +603,12 @@ class ReplayJobsRequest(_message.Message):
     limit: int
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
 
+class RunJobNowRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
 class ActResponse(_message.Message):
     __slots__ = ("refusals", "done")
     REFUSALS_FIELD_NUMBER: _ClassVar[int]

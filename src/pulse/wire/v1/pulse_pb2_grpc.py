@@ -575,6 +575,11 @@ class OperateStub(object):
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReplayJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ActResponse.FromString,
                 _registered_method=True)
+        self.RunJobNow = channel.unary_unary(
+                '/pulse.v1.Operate/RunJobNow',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.RunJobNowRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Job.FromString,
+                _registered_method=True)
         self.PauseTopic = channel.unary_unary(
                 '/pulse.v1.Operate/PauseTopic',
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.PauseTopicRequest.SerializeToString,
@@ -640,6 +645,13 @@ class OperateServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunJobNow(self, request, context):
+        """A job that is scheduled, or waits for its next attempt, becomes pending at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PauseTopic(self, request, context):
         """No claim that starts after this returns gets a job of the topic.
         """
@@ -700,6 +712,11 @@ def add_OperateServicer_to_server(servicer, server):
                     servicer.ReplayJobs,
                     request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReplayJobsRequest.FromString,
                     response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ActResponse.SerializeToString,
+            ),
+            'RunJobNow': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunJobNow,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.RunJobNowRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.Job.SerializeToString,
             ),
             'PauseTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseTopic,
@@ -863,6 +880,33 @@ class Operate(object):
             '/pulse.v1.Operate/ReplayJobs',
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ReplayJobsRequest.SerializeToString,
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ActResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunJobNow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Operate/RunJobNow',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.RunJobNowRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,

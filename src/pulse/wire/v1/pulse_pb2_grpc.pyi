@@ -217,6 +217,8 @@ class OperateStub:
     CancelJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.ActResponse]
     ReplayJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReplayJobsRequest, _pulse_pb2.ActResponse]
     """Dead letters back to work, with a fresh budget of attempts."""
+    RunJobNow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RunJobNowRequest, _pulse_pb2.Job]
+    """A job that is scheduled, or waits for its next attempt, becomes pending at once."""
     PauseTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseTopicRequest, _pulse_pb2.Pause]
     """No claim that starts after this returns gets a job of the topic."""
     ResumeTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeTopicRequest, _pulse_pb2.ResumeTopicResponse]
@@ -240,6 +242,8 @@ class OperateAsyncStub(OperateStub):
     CancelJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.ActResponse]  # type: ignore[assignment]
     ReplayJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReplayJobsRequest, _pulse_pb2.ActResponse]  # type: ignore[assignment]
     """Dead letters back to work, with a fresh budget of attempts."""
+    RunJobNow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RunJobNowRequest, _pulse_pb2.Job]  # type: ignore[assignment]
+    """A job that is scheduled, or waits for its next attempt, becomes pending at once."""
     PauseTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseTopicRequest, _pulse_pb2.Pause]  # type: ignore[assignment]
     """No claim that starts after this returns gets a job of the topic."""
     ResumeTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeTopicRequest, _pulse_pb2.ResumeTopicResponse]  # type: ignore[assignment]
@@ -290,6 +294,14 @@ class OperateServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ActResponse, _abc.Awaitable[_pulse_pb2.ActResponse]]:
         """Dead letters back to work, with a fresh budget of attempts."""
+
+    @_abc_1.abstractmethod
+    def RunJobNow(
+        self,
+        request: _pulse_pb2.RunJobNowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.Job, _abc.Awaitable[_pulse_pb2.Job]]:
+        """A job that is scheduled, or waits for its next attempt, becomes pending at once."""
 
     @_abc_1.abstractmethod
     def PauseTopic(

@@ -113,7 +113,7 @@
   };
 
   function fresh(html) {
-    Idiomorph.morph(content, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks });
+    Idiomorph.morph(content, html, { morphStyle: "innerHTML", callbacks });
     htmx.process(content);
     settle(content);
   }
@@ -126,7 +126,8 @@
   }
 
   function follow() {
-    if (stream || !content.dataset.live) return;
+    state.hidden = !content.dataset.live;
+    if (stream || state.hidden) return;
     stream = new EventSource(content.dataset.live);
     stream.addEventListener("page", (event) => {
       retry = 1000;

@@ -1,0 +1,46 @@
+"""How is one topic doing?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.doors.dashboard.jobs import lines
+from pulse.doors.dashboard.overview import charts, read_range
+from pulse.doors.dashboard.views import Look, View
+from pulse.model.jobs import JobFilter, JobStatus
+from pulse.model.statistics import ALL_TOPICS, Range, TopicFacts
+from pulse.model.text import check_topic
+from pulse.model.tokens import Right
+
+LOOKING = Right.SEE
+ACTING = Right.OPERATE
+FAILURES = 10
+
+
+async def one_topic(look: Look) -> dict[str, Any]:
+    name = check_topic(look.path["topic"])
+    look.caller.check(LOOKING, name)
+    shown = read_range(look.given("range"))
+    engine = look.served.engine
+    overview = await engine.statistics.overview()
+    empty = TopicFacts(name, {}, False, None, 0.0, 0.0, None)
+    facts = next((topic for topic in overview.topics if topic.topic == name), empty)
+    dead = await engine.jobs.find_heads(JobFilter(topic=name, status=JobStatus.DEAD_LETTERED), limit=FAILURES)
+    pauses = {pause.topic: pause for pause in await engine.jobs.pauses()}
+    return {
+        "title": name,
+        "facts": facts,
+        "states": [(status, facts.counts.get(status, 0)) for status in JobStatus],
+        "concerns": [concern for concern in overview.concerns if concern.topic == name],
+        "workers": [worker for worker in overview.workers if name in worker.topics],
+        "pause": pauses.get(name),
+        "pause_of_all": pauses.get(ALL_TOPICS),
+        "charts": charts(await engine.statistics.points(shown, name)),
+        "range": shown,
+        "ranges": list(Range),
+        "failures": lines(dead.jobs, "finished_at"),
+        "may_act": look.may(ACTING, name),
+    }
+
+
+VIEWS = (View("/topics/{topic}", "topic.html", one_topic, LOOKING),)

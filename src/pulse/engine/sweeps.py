@@ -1,0 +1,78 @@
+"""How are many jobs found, or acted upon, in steps that each cost little?
+
+A list looks at a bounded number of rows for one page, so a page of a rare match may be short and have a next. Whoever
+wants a full page goes on for a while, and whoever wants to act on all that match goes from page to page. Both may be
+stopped by the clock, and say where to go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from pulse.model.jobs import PAGE_LIMIT, JobFilter
+
+if TYPE_CHECKING:
+    from pulse.engine.jobs import Outcomes
+    from pulse.model.jobs import JobHead
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Found(Protocol[T_co]):
+    @property
+    def jobs(self) -> Sequence[T_co]: ...
+    @property
+    def next(self) -> str | None: ...
+
+
+class Find(Protocol[T_co]):
+    """As engine.jobs.find."""
+
+    async def __call__(self, wanted: JobFilter, *, after: str | None, limit: int) -> Found[T_co]: ...
+
+
+class Swept(NamedTuple):
+    """What became of those that were met, and where to go on; none: all were."""
+
+    done: int
+    refused: int  # they had changed meanwhile, or were held
+    next: str | None
+
+
+async def search(
+    find: Find[T_co], wanted: JobFilter, *, after: str | None = None, limit: int, patience: float
+) -> tuple[list[T_co], str | None]:
+    """A full page where there is one, or what was found within so many seconds; and where to go on."""
+    give_up_at = time.monotonic() + patience
+    found: list[T_co] = []
+    while True:
+        page = await find(wanted, after=after, limit=limit - len(found))
+        found += page.jobs
+        after = page.next
+        if after is None or len(found) == limit or time.monotonic() > give_up_at:
+            return found, after
+
+
+async def sweep(
+    find: Find[JobHead],
+    act: Callable[[Sequence[UUID]], Awaitable[Outcomes]],
+    wanted: JobFilter,
+    *,
+    after: str | None = None,
+    limit: int,
+    patience: float = float("inf"),
+    is_meant: Callable[[JobHead], bool] = lambda _job: True,
+) -> Swept:
+    """Act on those that match, in the order of their list, until `limit` of them were moved or patience ends."""
+    give_up_at = time.monotonic() + patience
+    done = refused = 0
+    while True:
+        page = await find(wanted, after=after, limit=min(PAGE_LIMIT, limit - done))
+        outcomes = await act([job.id for job in page.jobs if is_meant(job)])
+        moved = sum(problem is None for problem in outcomes.values())
+        done, refused, after = done + moved, refused + len(outcomes) - moved, page.next
+        if after is None or done >= limit or time.monotonic() > give_up_at:
+            return Swept(done, refused, after)
