@@ -255,10 +255,23 @@ async def test_dead_letters_and_jobs_that_nobody_takes_are_concerns(engine: Engi
 
     texts = [concern.text for concern in overview.concerns]
     assert texts == [
+        "1 dead letter in mail",
         "no worker is connected for idle, where jobs wait",
         "the oldest job of idle has waited 6m",
-        "1 dead letter in mail",
         "held is paused, 0 jobs waiting",
+    ]
+
+
+async def test_many_concerns_of_a_kind_are_told_in_one(engine: Engine, clock: FrozenClock) -> None:
+    for number in range(5):
+        await submit_one(engine, topic=f"topic {number}")
+    await clock.advance(90 * MINUTE + SECOND)
+
+    overview = await engine.statistics.overview()
+
+    assert [concern.text for concern in overview.concerns] == [
+        "no worker is connected, though jobs wait, for 5 topics: topic 0, topic 1, topic 2 and 2 more",
+        "jobs have waited up to 1h30m in 5 topics: topic 0, topic 1, topic 2 and 2 more",
     ]
 
 

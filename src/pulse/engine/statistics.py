@@ -32,7 +32,7 @@ from pulse.store import workers as workers_store
 from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pulse.model.workers import WorkerSeen
     from pulse.store.pool import Connection, Database
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
+MOST_ALIKE = 3  # concerns of one kind that are told one by one
 LATE = timedelta(seconds=10)  # a schedule or an alarm that nobody fires
 ENDED = (ENDED_WELL, *ENDED_BADLY)
 
@@ -143,28 +144,63 @@ def _rate(minute: Mapping[str, Mapping[Event, int]], topic: str, events: Iterabl
 def find_concerns(
     topics: Sequence[TopicFacts], workers: Sequence[WorkerSeen], concerns: Concerns, snapshot: Snapshot | None
 ) -> list[Concern]:
-    found = [concern for topic in topics for concern in _of_topic(topic, workers, concerns.now)]
+    found = [*_of_dead_letters(topics), *_of_waiting(topics, workers, concerns.now), *_of_pauses(topics)]
     found += _of_schedules(concerns) + _of_alarms(concerns)
     if snapshot is not None:
         found.append(_of_horizon(snapshot))
     return sorted(found, key=lambda concern: not concern.is_urgent)
 
 
-def _of_topic(topic: TopicFacts, workers: Sequence[WorkerSeen], now: datetime) -> Iterable[Concern]:
-    name = topic.topic
-    if dead := topic.counts.get(JobStatus.DEAD_LETTERED, 0):
-        yield Concern(ConcernKind.DEAD_LETTERS, f"{_many(dead, 'dead letter')} in {name}", topic=name)
-    if topic.is_paused:
-        waiting = topic.counts.get(JobStatus.PENDING, 0)
-        yield Concern(
-            ConcernKind.PAUSED, f"{name} is paused, {_many(waiting, 'job')} waiting", is_urgent=False, topic=name
-        )
-    elif topic.oldest_at is not None:
-        waited = now - topic.oldest_at
-        if not any(name in worker.topics for worker in workers):
-            yield Concern(ConcernKind.NO_WORKERS, f"no worker is connected for {name}, where jobs wait", topic=name)
-        if waited > LONG_WAIT:
-            yield Concern(ConcernKind.WAITING, f"the oldest job of {name} has waited {_length(waited)}", topic=name)
+def _of_dead_letters(topics: Sequence[TopicFacts]) -> list[Concern]:
+    dead = {topic.topic: topic.counts.get(JobStatus.DEAD_LETTERED, 0) for topic in topics}
+    names = sorted((name for name, jobs in dead.items() if jobs), key=lambda name: -dead[name])
+    return _each_or_all(
+        ConcernKind.DEAD_LETTERS,
+        names,
+        lambda name: f"{_many(dead[name], 'dead letter')} in {name}",
+        f"{_many(sum(dead.values()), 'dead letter')} in",
+    )
+
+
+def _of_waiting(topics: Sequence[TopicFacts], workers: Sequence[WorkerSeen], now: datetime) -> list[Concern]:
+    waits = {
+        topic.topic: now - topic.oldest_at for topic in topics if topic.oldest_at is not None and not topic.is_paused
+    }
+    served = {topic for worker in workers for topic in worker.topics}
+    alone = [name for name in waits if name not in served]
+    late = sorted((name for name in waits if waits[name] > LONG_WAIT), key=lambda name: -waits[name])
+    return _each_or_all(
+        ConcernKind.NO_WORKERS,
+        alone,
+        lambda name: f"no worker is connected for {name}, where jobs wait",
+        "no worker is connected, though jobs wait, for",
+    ) + _each_or_all(
+        ConcernKind.WAITING,
+        late,
+        lambda name: f"the oldest job of {name} has waited {_length(waits[name])}",
+        f"jobs have waited up to {_length(max(waits.values(), default=LONG_WAIT))} in",
+    )
+
+
+def _of_pauses(topics: Sequence[TopicFacts]) -> list[Concern]:
+    waiting = {topic.topic: topic.counts.get(JobStatus.PENDING, 0) for topic in topics if topic.is_paused}
+    return _each_or_all(
+        ConcernKind.PAUSED,
+        list(waiting),
+        lambda name: f"{name} is paused, {_many(waiting[name], 'job')} waiting",
+        f"{_many(sum(waiting.values()), 'job')} waiting, because paused, in",
+        is_urgent=False,
+    )
+
+
+def _each_or_all(
+    kind: ConcernKind, names: Sequence[str], of_one: Callable[[str], str], of_all: str, *, is_urgent: bool = True
+) -> list[Concern]:
+    """One for each topic; but where there are many, all in one, which can still be read at a glance."""
+    if len(names) <= MOST_ALIKE:
+        return [Concern(kind, of_one(name), is_urgent=is_urgent, topic=name) for name in names]
+    text = f"{of_all} {len(names):,} topics: {', '.join(names[:MOST_ALIKE])} and {len(names) - MOST_ALIKE:,} more"
+    return [Concern(kind, text, is_urgent=is_urgent)]
 
 
 def _of_schedules(concerns: Concerns) -> list[Concern]:
@@ -214,4 +250,6 @@ def _counted(number: int) -> str:
 
 
 def _length(length: timedelta) -> str:
-    return format_duration(timedelta(seconds=round(length.total_seconds())))
+    """To the minute where it is long, so that a page that shows it need not change every second."""
+    step = 1 if length < LONG_WAIT else 60 if length < timedelta(days=1) else 3600
+    return format_duration(timedelta(seconds=int(length.total_seconds() // step * step)))

@@ -63,6 +63,7 @@
     }
     if (known) known.plot.destroy();
     const tell = points.unit === "seconds" ? (_, value) => seconds(value) : (_, value) => (value == null ? "–" : value.toLocaleString());
+    const isSparse = data[1].filter((value) => value != null).length < 20; // a line needs two neighbours
     const colours = names.includes("failed") ? ["--bad"] : ["--line-1", "--line-2"];
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--edge"), width: 1 }, ticks: { stroke: colour("--edge"), width: 1 }, font: "11px system-ui" };
     const plot = new uPlot({
@@ -71,7 +72,7 @@
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((value) => (points.unit === "seconds" ? seconds(value) : value >= 1e6 ? value / 1e6 + "M" : value >= 1e3 ? value / 1e3 + "k" : value)) }],
-      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { show: points.unit === "seconds", size: 4 }, spanGaps: false, value: tell }))],
+      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { show: isSparse, size: 4 }, spanGaps: false, value: tell }))],
     }, data, canvas);
     charts.set(figure.id, { plot, width, isDark, canvas, points: figure.dataset.points });
   }
