@@ -9,11 +9,14 @@ import msgspec
 
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.views import Action, Look, Said, View
+from pulse.doors.dashboard.workers import MOST_TOPICS as MOST_TOPICS_EACH
+from pulse.doors.dashboard.workers import lines
 from pulse.model.errors import InvalidInput
 from pulse.model.jobs import JobStatus
 from pulse.model.statistics import Concern, ConcernKind, Point, Range
 from pulse.model.tokens import Right
 
+MOST_WORKERS = 10  # the page of workers has all
 MOST_TOPICS = 100  # on the first page; those in trouble and the busiest first
 
 
@@ -35,6 +38,8 @@ async def overview(look: Look) -> dict[str, Any]:
         "range": shown,
         "ranges": list(Range),
         "states": [(status, facts.count(status)) for status in JobStatus],
+        "workers": lines(facts.workers)[:MOST_WORKERS],
+        "most_topics": MOST_TOPICS_EACH,
         "slots": sum(worker.slots for worker in facts.workers),
         "busy": sum(worker.busy for worker in facts.workers),
     }

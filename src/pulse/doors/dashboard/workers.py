@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pulse import __version__
@@ -15,17 +16,23 @@ MOST_TOPICS = 8  # of one worker, on the page
 
 async def all_workers(look: Look) -> dict[str, Any]:
     look.caller.check(LOOKING, "*")
-    workers = sorted(await look.served.workers(), key=lambda worker: (worker.name, worker.server))
+    workers = list(await look.served.workers())
     return {
         "title": "Workers",
-        "workers": [(worker, has_other_version(worker)) for worker in workers],
+        "workers": lines(workers),
         "slots": sum(worker.slots for worker in workers),
         "busy": sum(worker.busy for worker in workers),
-        "servers": len({worker.server for worker in workers}),
+        "servers": {worker.server for worker in workers} - {""},
         "others": sum(has_other_version(worker) for worker in workers),
         "version": __version__,
         "most_topics": MOST_TOPICS,
     }
+
+
+def lines(workers: Iterable[WorkerSeen]) -> list[tuple[WorkerSeen, bool]]:
+    """By name, each with whether it is of another release."""
+    found = sorted(workers, key=lambda worker: (worker.name, worker.server))
+    return [(worker, has_other_version(worker)) for worker in found]
 
 
 def has_other_version(worker: WorkerSeen) -> bool:
