@@ -160,6 +160,7 @@ class Server:
         self._waiters.close()
         await self._drain_dispatch()
         await self._stop_ports(grace)
+        await self._engine.workers.leave(self.name)
 
     async def _stop_ports(self, grace: float) -> None:
         stops = [self._port.stop(grace)] + ([self._http.stop(grace)] if self._http else [])
@@ -177,6 +178,7 @@ class Server:
         self.is_ready = False
         await self._drain_dispatch()
         await self._stop_ports(0)
+        await self._engine.workers.leave(self.name)
         self._stop.set()
         if self._waiting is not None:
             await self._waiting

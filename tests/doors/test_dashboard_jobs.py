@@ -232,3 +232,23 @@ async def test_a_topic_that_nobody_knows_is_empty_and_one_that_cannot_be_is_refu
     assert "None." in await read(http, "/topics/unknown")
     assert "control characters" in await read(http, "/topics/a%0Ab", status=400)
     assert "is not one" in await read(http, "/topics/mail?range=century", status=400)
+
+
+async def test_a_job_canceled_while_it_ran_still_tells_who_had_it(http: Http, engine: Engine) -> None:
+    job_id = await submit_one(engine)
+    await claim_one(engine, worker="shop/mail-1")
+    await engine.jobs.cancel(job_id, reason="a duplicate")
+
+    page = await read(http, f"/jobs/{job_id}")
+
+    assert "attempt 1 began" in page
+    assert "shop/mail-1" in page
+
+
+async def test_a_server_that_ends_takes_its_workers_off_the_page(settings: Settings, engine: Engine) -> None:
+    async with served_http(settings) as leaving:
+        workers = leaving.server._engine.workers
+        await workers.duty(lambda: [Seat("shop/w1", [Pool(("mail",), 1)])])()
+        assert [worker.name for worker in await engine.workers.list()] == ["shop/w1"]
+
+    assert await engine.workers.list() == []

@@ -188,7 +188,7 @@ async def test_who_has_no_token_is_told_how_to_show_one_before_the_body_is_read(
     assert read_refusal(response) == (
         401,
         "unauthenticated",
-        "no token: send the header `authorization: Bearer <secret>`",
+        "no token: set PULSE_TOKEN, or send the header `authorization: Bearer <secret>` (`pulse tokens create`)",
     )
     assert response.headers["www-authenticate"] == "Bearer"
     assert read_refusal(twice)[0] == 401

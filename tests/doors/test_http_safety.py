@@ -138,7 +138,7 @@ async def test_it_can_be_left_out(settings: Settings) -> None:
 
 
 async def test_it_is_left_out_where_its_packages_are_not(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.server.find_spec", lambda name: None)
+    monkeypatch.setattr("pulse.doors.http.find_spec", lambda name: None)
 
     async with open_server(replace(settings, listen=ANYWHERE, http_listen=ANYWHERE)) as server:
         assert server.http_address is None

@@ -323,3 +323,13 @@ async def test_a_token_is_about_to_expire(healthy: Settings) -> None:
     found = await finding(healthy, "tokens")
 
     assert (found.level, found.text) == (Level.WARN, "about to expire: shop in 1d23h")
+
+
+async def test_jobs_that_nobody_takes_are_named(healthy: Settings) -> None:
+    async with open_engine(healthy) as engine:
+        await engine.jobs.submit([a_new_job(topic="lonely"), a_new_job(topic="held")])
+        await engine.jobs.pause("held")
+
+    [finding] = [each for each in await doctor.examine(healthy) if each.name == "workers"]
+
+    assert (finding.level, finding.text) == ("warn", "none is connected for lonely, and 1 job waiting")

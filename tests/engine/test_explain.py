@@ -175,7 +175,7 @@ async def test_no_worker_takes_its_topic(engine: Engine, database: Database, clo
     assert_reason(await engine.explain(job_id), Reason.NO_WORKER, "topic 'mail'", "none at all")
 
     await a_worker(database, "render", "thumbs")
-    assert_reason(await engine.explain(job_id), Reason.NO_WORKER, "there are w1 (render and thumbs)", "both count")
+    assert_reason(await engine.explain(job_id), Reason.NO_WORKER, "there is w1 (render and thumbs)", "both count")
 
 
 async def test_all_places_are_taken(engine: Engine, database: Database, clock: FrozenClock) -> None:

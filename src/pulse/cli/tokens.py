@@ -67,6 +67,7 @@ def _show_new(token: Token, secret: str) -> None:
             f"  {secret}",
             "",
             "This is its secret, shown only this once: whoever has it may do the above.",
+            "Servers that were started before the first token was made ask for none until they are started again.",
         ]
     )
 

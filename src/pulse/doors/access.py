@@ -148,7 +148,9 @@ class Rate:
 
 def read_secret(shown: Sequence[str], where: str) -> str:
     if not shown:
-        raise Unauthenticated(f"no token: send the {where} `authorization: Bearer <secret>`")
+        raise Unauthenticated(
+            f"no token: set PULSE_TOKEN, or send the {where} `authorization: Bearer <secret>` (`pulse tokens create`)"
+        )
     scheme, _, secret = shown[0].partition(" ")
     if len(shown) > 1 or scheme.lower() != "bearer":
         raise Unauthenticated(f"the {where} `authorization` is not one `Bearer <secret>`")

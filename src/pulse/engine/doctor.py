@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from pulse.model import diagnoses as judge
 from pulse.model.doctor import Finding, Lateness
 from pulse.model.errors import PulseError
+from pulse.model.jobs import JobStatus
 from pulse.store import doctor as store
 from pulse.store import jobs as jobs_store
 from pulse.store.migrate import load_migrations, mismatch, newest, read_age
@@ -150,7 +151,15 @@ class Doctor:
         return judge.judge_lateness(lateness, workers, self._settings.lease)
 
     async def _workers(self) -> list[Finding]:
-        return judge.judge_versions(await self._database.run(list_workers), __version__)
+        workers = await self._database.run(list_workers)
+        counts = await self._database.run(jobs_store.count_jobs)
+        paused = {pause.topic for pause in await self._database.run(jobs_store.list_pauses)}
+        waiting = {
+            topic: jobs
+            for topic, states in counts.items()
+            if (jobs := states.get(JobStatus.PENDING, 0)) and not paused & {topic, "*"}
+        }
+        return judge.judge_workers(workers, waiting, __version__)
 
     async def _schedules(self) -> list[Finding]:
         broken = await self._database.run(store.broken_schedules)

@@ -44,6 +44,6 @@ async def _ask(server: Server) -> ServerSeen:
 
 async def _workers(engine: RemoteEngine) -> list[Finding]:
     try:
-        return judge.judge_versions(await engine.workers.list(), __version__)
+        return judge.judge_workers(await engine.workers.list(), {}, __version__)
     except PulseError as error:  # a token without the scope, say
         return [judge.warn("workers", f"they could not be looked at: {error}")]

@@ -9,7 +9,7 @@ from pulse.model.doctor import Finding, Level
 from pulse.model.spoken import about, first_words, listed, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pulse.model.doctor import (
         Ages,
@@ -224,10 +224,17 @@ def judge_lateness(facts: Lateness, workers: Sequence[WorkerSeen], lease: timede
     return found or [ok(name, "nothing that is due waits to be done")]
 
 
-def judge_versions(workers: Sequence[WorkerSeen], version: str) -> list[Finding]:
+def judge_workers(workers: Sequence[WorkerSeen], waiting: Mapping[str, int], version: str) -> list[Finding]:
+    """`waiting` is how many jobs each topic has pending that is not paused."""
     name = "workers"
+    served = {topic for worker in workers for topic in worker.topics}
+    if alone := {topic: jobs for topic, jobs in waiting.items() if topic not in served}:
+        more = [f"{len(alone) - MOST_NAMED} more"] if len(alone) > MOST_NAMED else []
+        topics = listed([*sorted(alone)[:MOST_NAMED], *more])
+        text = f"none is connected for {topics}, and {plural(sum(alone.values()), 'job')} waiting"
+        return [warn(name, text, "Start one that takes them: `pulse worker MODULE:APP`.")]
     if not workers:
-        return [ok(name, "none is connected")]
+        return [ok(name, "none is connected, and no job waits for one")]
     others = [worker for worker in workers if worker.version.startswith(CLIENT) and worker.version != CLIENT + version]
     if others:
         named = [f"{worker.name} ({worker.version.removeprefix(CLIENT)})" for worker in others[:MOST_NAMED]]

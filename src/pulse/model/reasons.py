@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pulse.model.explaining import FEWEST_ENDS, MOST_COUNTED, MOST_NAMED, Explanation, Facts, Holder, Reason
@@ -222,11 +223,16 @@ def _pause(facts: Facts, pause: Pause) -> str:
     return f"{what} paused since {since}{why}. `pulse topics resume {resume}` ends that."
 
 
+def _some(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return listed([*names[:MOST_NAMED], *more])
+
+
 def _no_worker(facts: Facts) -> str:
-    named = [f"{worker.name} ({listed(worker.topics[:MOST_NAMED])})" for worker in facts.workers[:MOST_NAMED]]
+    named = [f"{worker.name} ({_some(worker.topics)})" for worker in facts.workers[:MOST_NAMED]]
     others = len(facts.workers) - len(named)
     more = [plural(others, "other")] if others else []
-    there = f"there are {listed([*named, *more])}" if named else "there is none at all"
+    there = f"there {'is' if len(named) == 1 else 'are'} {listed([*named, *more])}" if named else "there is none at all"
     return (
         f"No worker takes topic {facts.job.topic!r}: {there}. Start one that does: straight to the database or through "
         "a server, both count."

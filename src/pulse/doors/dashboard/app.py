@@ -35,6 +35,7 @@ from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, 
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.parts import read_segment
 from pulse.model.errors import Forbidden, InvalidInput, Unauthenticated
+from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
@@ -135,6 +136,7 @@ class Dashboard:
             query=request.url.query,
             visitor=visitor,
             has_sign_in=self._guard.has_sign_in,
+            may_act=any(visitor.caller.may(right) for right in (Right.OPERATE, Right.TEND, Right.SUBMIT)),
             server=self._services.name,
             **more,
         )

@@ -109,8 +109,15 @@ def moments(job: Job, attempts: list[Attempt]) -> list[Moment]:
     elif job.status is JobStatus.COMPLETED:
         found.append(_completed(job))
     else:
+        if job.status is JobStatus.CANCELED and _was_running(job, attempts):
+            found.append(Moment(job.claimed_at, f"attempt {job.attempt} began", worker=job.locked_by))
         found.append(_ended(job, attempts))
     return found
+
+
+def _was_running(job: Job, attempts: list[Attempt]) -> bool:
+    """When it was canceled: its last attempt began, and did not end in any other way."""
+    return job.claimed_at is not None and not any(attempt.attempt == job.attempt for attempt in attempts)
 
 
 def _failed(attempt: Attempt) -> Moment:

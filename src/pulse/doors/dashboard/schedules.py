@@ -15,7 +15,7 @@ from pulse.doors.dashboard.fields import instant
 from pulse.doors.dashboard.payloads import shown_json
 from pulse.doors.dashboard.schedule_words import own_url, reading, zone_of
 from pulse.doors.dashboard.views import Action, Goto, Look, Said, View
-from pulse.model.errors import InvalidInput, InvalidSchedule, PulseError
+from pulse.model.errors import InvalidInput, InvalidOption, InvalidSchedule, PulseError
 from pulse.model.schedules import MOST_BACKFILLED, Schedule, ScheduleStatus
 from pulse.model.searches import ScheduleSearch, ScheduleState
 from pulse.model.tokens import Right
@@ -82,6 +82,7 @@ async def schedule(look: Look) -> dict[str, Any]:
         "by_id": url("/schedules", found.id),
         "may_tend": look.may(TENDING, topic),
         "may_make": look.may(MAKING, topic),
+        "is_alone": not any(topic in worker.topics for worker in await look.served.workers()),
         "is_owned": found.app is not None and found.status is not ScheduleStatus.DISABLED,
     }
 
@@ -142,10 +143,17 @@ async def preview_backfill(look: Look) -> dict[str, Any]:
         found, stretch = await _stretch(look, look.query)
         dry = await look.served.engine.schedules.backfill(found.id, **stretch, dry_run=True)
     except PulseError as error:
-        return {"hint": str(error), "backfill": None}
+        return {"hint": explain_backfill(error), "backfill": None}
     path = url("/schedules", found.id)
     given = {name: look.query.get(name, "") for name in ("start", "end")}
     return {"hint": "", "backfill": dry, "path": path, "zone": zone_of(found.timed), "given": given}
+
+
+def explain_backfill(error: PulseError) -> str:
+    """The form has no limit to raise."""
+    if isinstance(error, InvalidOption) and error.option == "limit":
+        return f"there are more than {MOST_BACKFILLED:,} occurrences in it: take a shorter stretch"
+    return str(error)
 
 
 async def backfill(look: Look, form: Mapping[str, str]) -> Goto:
