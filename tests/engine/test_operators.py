@@ -291,8 +291,10 @@ async def test_topics_are_merged_into_one_order(
     if status is not JobStatus.PENDING:
         wanted.reverse()
 
-    for limit in (1, 3, 50):
+    for limit, reach in ((1, 100), (3, 100), (50, 100), (50, 8), (50, 1)):
+        monkeypatch.setattr("pulse.engine.lists.REACH", reach)  # of which each of the four topics has a share
         assert await every_page(engine, JobFilter(status=status, tag=tag), limit) == wanted
+        assert len((await engine.jobs.find(JobFilter(status=status), limit=50)).jobs) <= max(reach, 4)
 
 
 async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> None:
