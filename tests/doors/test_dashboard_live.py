@@ -116,6 +116,22 @@ async def test_streams_do_not_hold_up_the_end_of_a_server(settings: Settings) ->
             assert [event async for event in news] == []
 
 
+async def test_a_stream_whose_viewer_cannot_be_looked_up_ends_in_words_and_not_in_an_error(
+    http: Http, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("the database is away")
+
+    async with following(http) as news:
+        await anext(news)
+        monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
+        monkeypatch.setattr("pulse.doors.dashboard.guard.Guard.find_visitor", away)
+        await submit_one(engine)  # so that there is news
+        assert [each async for each in news] == [("trouble", "the database is away")]
+
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("path", ["/live/nowhere", "/live?range=century", "/live/jobs/x/y"])
 async def test_a_stream_of_what_is_not_there_says_so(http: Http, path: str) -> None:
     if "range" in path:  # it may become right: the page says what is wrong
