@@ -186,6 +186,18 @@ async def test_a_mistake_in_a_page_is_logged_and_not_shown(caplog: pytest.LogCap
     assert "ZeroDivisionError" in caplog.text
 
 
+async def test_who_looks_where_nobody_draws_any_more_is_sent_away() -> None:
+    """And comes back to a room of its own."""
+
+    async def cut() -> str:
+        raise asyncio.CancelledError  # of something that it waited for
+
+    live = Live()
+    async with asyncio.timeout(5):
+        assert [news async for news in live.follow("page", cut, 0.01)] == []
+    assert not live._rooms
+
+
 async def test_who_comes_later_sees_what_there_is_at_once() -> None:
     live, drawn = Live(), Drawn()
     first = live.follow("key", drawn, 60)
