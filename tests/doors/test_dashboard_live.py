@@ -116,6 +116,22 @@ async def test_streams_do_not_hold_up_the_end_of_a_server(settings: Settings) ->
             assert [event async for event in news] == []
 
 
+async def test_a_stream_whose_viewer_cannot_be_looked_up_ends_in_words_and_not_in_an_error(
+    http: Http, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def away(*_: object) -> None:
+        raise DatabaseUnreachable("the database is away")
+
+    async with following(http) as news:
+        await anext(news)
+        monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
+        monkeypatch.setattr("pulse.doors.dashboard.guard.Guard.find_visitor", away)
+        await submit_one(engine)  # so that there is news
+        assert [each async for each in news] == [("trouble", "the database is away")]
+
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("path", ["/live/nowhere", "/live?range=century", "/live/jobs/x/y"])
 async def test_a_stream_of_what_is_not_there_says_so(http: Http, path: str) -> None:
     if "range" in path:  # it may become right: the page says what is wrong
@@ -168,6 +184,18 @@ async def test_a_mistake_in_a_page_is_logged_and_not_shown(caplog: pytest.LogCap
     assert told.event == "trouble"
     assert "secret" not in told.text
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_who_looks_where_nobody_draws_any_more_is_sent_away() -> None:
+    """And comes back to a room of its own."""
+
+    async def cut() -> str:
+        raise asyncio.CancelledError  # of something that it waited for
+
+    live = Live()
+    async with asyncio.timeout(5):
+        assert [news async for news in live.follow("page", cut, 0.01)] == []
+    assert not live._rooms
 
 
 async def test_who_comes_later_sees_what_there_is_at_once() -> None:

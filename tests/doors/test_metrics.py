@@ -192,8 +192,8 @@ def test_who_has_a_label_keeps_it_until_the_topic_is_gone() -> None:
     labels.see(figures({"a": 5, "b": 4, "c": 100}))
 
     assert [labels.of(topic) for topic in "abc"] == ["a", "b", "(other)"]
-    labels.see(figures({"a": 5, "c": 100}))
-    assert [labels.of(topic) for topic in "ac"] == ["a", "c"]
+    labels.see(figures({"a": 5, "c": 100, "d": 1}))
+    assert [labels.of(topic) for topic in "acd"] == ["a", "(other)", "d"], "counters of the others must not fall"
 
 
 def test_a_histogram_counts_what_is_at_a_bound_as_within() -> None:

@@ -302,17 +302,33 @@ async def test_a_worker_is_of_another_release(healthy: Settings) -> None:
 
 async def test_a_schedule_is_broken_and_another_in_an_unknown_zone(healthy: Settings, admin: Any) -> None:
     async with open_engine(healthy) as engine:
-        for name in ("broken", "martian"):
+        for name in ("broken", "martian", "torn"):
             await engine.schedules.create(hourly(name))
     await admin.execute(
         "update pulse.schedules set status = 'BROKEN', next_run_at = null, error = 'no such day' where name = 'broken'"
+    )
+    await admin.execute(
+        "update pulse.schedules set status = 'BROKEN', next_run_at = null, error = 'a hole' where name = 'torn'"
     )
     await admin.execute("update pulse.schedules set zone = 'Mars/Olympus' where name = 'martian'")
 
     broken, unknown = (await findings(healthy))["schedules"]
 
-    assert (broken.level, broken.text) == (Level.WARN, "1 schedule broken, such as 'broken': no such day")
+    assert (broken.level, broken.text) == (Level.WARN, "2 schedules broken, such as 'broken': no such day")
     assert (unknown.level, "Mars/Olympus" in unknown.text) == (Level.FAIL, True)
+
+
+async def test_the_error_of_a_broken_schedule_quotes_nothing_that_is_marked(healthy: Settings, admin: Any) -> None:
+    async with open_engine(healthy) as engine:
+        await engine.schedules.create(hourly("broken"))
+    await admin.execute(
+        "update pulse.schedules set status = 'BROKEN', next_run_at = null, payload = '{\"card\": \"4111-2222\"}', "
+        "error = 'the database cannot take 4111-2222'"
+    )
+
+    found = await finding(replace(healthy, redact="card"), "schedules")
+
+    assert found.text == "1 schedule broken, such as 'broken': the database cannot take [redacted]"
 
 
 async def test_a_token_is_about_to_expire(healthy: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,7 +15,7 @@ from pulse.engine.engine import Engine
 from pulse.engine.workers import Workers
 from pulse.model.errors import JobNotFound
 from pulse.model.explaining import Explanation, Reason
-from pulse.model.ids import Mint
+from pulse.model.ids import Mint, fire_id
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.workers import Presence
 from pulse.settings import Settings
@@ -310,6 +310,7 @@ async def test_what_is_marked_is_in_no_word_of_it(engine: Engine, settings: Sett
         (uuid4(), "version 7"),
         (Mint().ids([4095])[0], "bucket 4095, and this installation has"),
         (Mint().ids([0])[0], "retention has removed it"),
+        (fire_id(uuid4(), datetime.now(UTC), 0), "retention has removed it"),
     ],
 )
 async def test_it_is_not_there(engine: Engine, job_id: UUID, hint: str) -> None:

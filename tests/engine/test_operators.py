@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.engine.masks import mask_each, mask_error
 from pulse.model.errors import (
     IllegalTransition,
     InvalidFilter,
@@ -20,8 +23,10 @@ from pulse.model.errors import (
     KeyTaken,
 )
 from pulse.model.ids import bucket_of_id
-from pulse.model.jobs import Answer, JobFilter, JobStatus, Lease, Outcome, Page, Progress, Report
+from pulse.model.jobs import Answer, Job, JobFilter, JobStatus, Lease, Outcome, Page, Progress, Report
+from pulse.model.redaction import Redaction
 from pulse.settings import Settings
+from pulse.store.pool import Database
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, lease_of, submit_one
@@ -291,8 +296,10 @@ async def test_topics_are_merged_into_one_order(
     if status is not JobStatus.PENDING:
         wanted.reverse()
 
-    for limit in (1, 3, 50):
+    for limit, reach in ((1, 100), (3, 100), (50, 100), (50, 8), (50, 1)):
+        monkeypatch.setattr("pulse.engine.lists.REACH", reach)  # of which each of the four topics has a share
         assert await every_page(engine, JobFilter(status=status, tag=tag), limit) == wanted
+        assert len((await engine.jobs.find(JobFilter(status=status), limit=50)).jobs) <= max(reach, 4)
 
 
 async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> None:
@@ -409,3 +416,47 @@ async def test_deadlines_and_ages_are_in_utc(engine: Engine) -> None:
 
     assert job.submitted_at.tzinfo is not None
     assert abs(job.submitted_at - datetime.now(UTC)) < MINUTE
+
+
+# --- what is marked
+
+
+async def test_marked_values_are_masked_in_heads_and_only_payloads_of_failed_ones_are_read(
+    engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload, error = '{"card": "4111-2222-3333"}', 490 * "x" + " card 4111-2222-3333 was refused"
+    for _ in range(2):
+        await submit_one(engine, payload=payload)
+    claim = await claim_one(engine)
+    await engine.jobs.report([a_report(claim, Outcome.DISCARD, error=error)])
+    async with await Database.connect(replace(settings, redact="card")) as database:
+        jobs = Engine(database, buckets=settings.buckets).jobs
+        read: list[UUID] = []
+
+        def noted(redaction: Redaction, job: Job) -> str | None:
+            read.append(job.id)
+            return mask_error(redaction, job)
+
+        monkeypatch.setattr("pulse.engine.jobs.mask_error", noted)
+
+        heads = {head.id: head.last_error for head in (await jobs.find_heads()).jobs}
+
+    assert heads.pop(claim.id) == (490 * "x" + " card [redacted]")[:500]
+    assert [*heads.values(), *read] == [None, claim.id]
+
+
+async def test_others_have_a_turn_between_two_jobs_that_are_masked() -> None:
+    """A page may be five hundred megabytes, and workers wait for the same loop."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(other())
+    seen = await mask_each(lambda _: turns, range(5))
+    turning.cancel()
+
+    assert len(set(seen)) == 5

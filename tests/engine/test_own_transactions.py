@@ -13,6 +13,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.jobs import Answer, Claim, JobStatus, Outcome
+from pulse.model.statistics import took_class
 from pulse.settings import Settings
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
@@ -118,16 +119,18 @@ async def test_a_claim_that_is_taken_away_meanwhile_is_lost(
 async def test_sql_and_a_report_complete_alike(
     engine: Engine, conn: Connection, clock: FrozenClock, window: timedelta | None
 ) -> None:
-    rows, counts = [], []
+    rows, counts, tallies = [], [], []
     for way in ("report", "sql"):
         await submit_one(engine, unique_key="k", unique_window=window, result_ttl=2 * MINUTE)
         claim = await claim_one(engine)
+        await conn.execute("update pulse.jobs set claimed_at = claimed_at - interval '7 s'")
         if way == "report":
             await engine.jobs.report([a_report(claim, result='{"a": 1}')])
         else:
             assert await complete(conn, claim, {"a": 1})
         rows.append(dict((await conn.fetch("select * from pulse.jobs"))[0]) | {"id": None})
         counts.append(await engine.jobs.counts())
+        tallies += await conn.fetch("select took, seconds from pulse.tallies where to_status = 'COMPLETED'")
         await conn.execute("delete from pulse.jobs; delete from pulse.tallies; delete from pulse.counts")
 
     assert rows[0] == rows[1]
@@ -135,6 +138,7 @@ async def test_sql_and_a_report_complete_alike(
     assert rows[1]["result_until"] == clock.instant + 2 * MINUTE
     assert counts[0] == counts[1]
     assert counts[1][0].counts == {JobStatus.COMPLETED: 1}
+    assert [tuple(tally) for tally in tallies] == 2 * [(took_class(7), 7)]
 
 
 async def test_a_completion_without_a_result_has_none(engine: Engine, conn: Connection) -> None:

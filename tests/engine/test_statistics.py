@@ -123,6 +123,21 @@ async def test_a_release_that_did_not_measure_is_not_taken_for_reaping(engine: E
     assert before == await happened(engine) == Counter({("mail", Event.RETRIED): 3})
 
 
+async def test_what_a_newer_release_counts_is_left_to_it(engine: Engine, conn: Connection) -> None:
+    await submit_one(engine)
+    await roll(engine)
+    before = await engine.statistics.overview(), await engine.statistics.totals()
+    await conn.execute(
+        "insert into pulse.series (bucket, span, topic, at, event, took, jobs, seconds) "
+        "select bucket, span, topic, at, 'teleported', 30, 1, 1 from pulse.series"
+    )
+
+    after = await engine.statistics.overview(), await engine.statistics.totals()
+
+    assert (before[0].topics[0].topic, before[1]) == (after[0].topics[0].topic, after[1])
+    assert sum(point.submitted for point in await engine.statistics.points(Range.HOUR)) == 1
+
+
 async def test_forgotten_topics_leave_no_totals(engine: Engine, clock: FrozenClock, conn: Connection) -> None:
     await a_job(engine, clock, JobStatus.COMPLETED)
     await roll(engine)

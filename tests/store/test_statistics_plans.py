@@ -75,6 +75,22 @@ async def test_figures_are_read_by_their_index(filled: Settings, name: str) -> N
     assert {node["Node Type"] for node in reads} <= {"Index Scan", "Index Only Scan", "Tid Scan"}
 
 
+async def test_a_backlog_of_tallies_is_not_read_again_for_every_row(filled: Settings) -> None:
+    conn = await asyncpg.connect(**connect_options(filled))
+    await conn.execute(
+        "insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at) "
+        "select 0, 'mail', 'PENDING', 1, now() from generate_series(1, 300000)"
+    )
+    await conn.execute("analyze pulse.tallies")
+    plan = await explain(conn, "forget_series", [[0], 1_000])
+    await conn.execute("truncate pulse.tallies")
+    await conn.execute("analyze pulse.tallies")
+    conn.terminate()
+
+    filters = [node["Filter"] for node in nodes(plan) if "SubPlan" in node.get("Filter", "")]
+    assert all("hashed SubPlan" in each for each in filters)
+
+
 async def test_totals_do_not_look_at_jobs(filled: Settings) -> None:
     conn = await asyncpg.connect(**connect_options(filled))
     plan = await explain(conn, "read_totals", [[0]])

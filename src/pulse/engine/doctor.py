@@ -163,6 +163,8 @@ class Doctor:
 
     async def _schedules(self) -> list[Finding]:
         broken = await self._database.run(store.broken_schedules)
+        if broken is not None:
+            broken = broken._replace(error=self._settings.redaction.text(broken.error, broken.payload))
         zones = await self._database.run(store.zones_in_use)
         return judge.judge_schedules(broken, [zone for zone in zones if not _is_known(zone)])
 

@@ -29,6 +29,7 @@ LATELY = timedelta(minutes=5)
 ENDS = 1_000  # that a pace is read from
 LOOKS = 4  # at a row that is held: one of ours lets go within 50 ms
 LOOK_EVERY = 0.025  # seconds
+VERSIONS = (7, 8, 5)  # of ids: minted, of schedules, and of the schedules of older releases
 
 
 async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Explanation:
@@ -52,8 +53,8 @@ def _without_queries(facts: Facts) -> Facts:
 
 
 def _hint(job_id: UUID, bucket: int, buckets: int) -> str:
-    if job_id.version != 7:
-        return "every id of Pulse is a version 7 uuid, and this is none"
+    if job_id.version not in VERSIONS:
+        return "every id of Pulse is a uuid of version 7, or 8 if a schedule made it, and this is none"
     if bucket >= buckets:
         return f"it is of bucket {bucket}, and this installation has {buckets}, so it is from another one"
     return ""

@@ -16,7 +16,7 @@ import msgspec
 from pulse.engine.instruments import Instruments
 from pulse.engine.lists import Read, list_ids, read_in_order
 from pulse.engine.marks import START, Marks
-from pulse.engine.masks import mask_attempts, mask_job, mask_report
+from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, mask_report
 from pulse.engine.sweeps import sweep
 from pulse.model.errors import (
     BatchTooLarge,
@@ -38,6 +38,7 @@ from pulse.model.jobs import (
     Job,
     JobEvent,
     JobFilter,
+    JobHead,
     JobStatus,
     Lease,
     NewJob,
@@ -297,10 +298,12 @@ class Jobs:
         if not failed:
             return reports
         jobs = await self._read(failed)
-        return [
-            mask_report(self._redaction, report, jobs[report.id].payload) if report.id in jobs else report
-            for report in reports
-        ]
+        return await mask_each(
+            lambda report: (
+                mask_report(self._redaction, report, jobs[report.id].payload) if report.id in jobs else report
+            ),
+            reports,
+        )
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
         """Give back claims that were never started; they are not charged."""
@@ -368,7 +371,7 @@ class Jobs:
             return found
 
         finished = await self._database.run(work)
-        return {job_id: mask_job(self._redaction, job) for job_id, job in finished.items()}
+        return {job.id: job for job in await self._shown(finished.values())}
 
     async def topics_of(self, job_ids: Sequence[UUID]) -> dict[UUID, str]:
         """The topics of those that are there. A job never changes its topic."""
@@ -394,17 +397,25 @@ class Jobs:
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
         jobs, following = await self._list(store.get_jobs, wanted or JobFilter(), after, limit)
-        return Page([mask_job(self._redaction, job) for job in jobs] if self._redaction else jobs, following)
+        return Page(await self._shown(jobs), following)
 
     async def find_heads(
         self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> HeadPage:
         """As `find`, without what may be large."""
-        if self._redaction:  # an error is masked by what its job's payload says
-            page = await self.find(wanted, after=after, limit=limit)
-            return HeadPage([job.head for job in page.jobs], page.next)
-        jobs, following = await self._list(store.get_job_heads, wanted or JobFilter(), after, limit)
-        return HeadPage(jobs, following)
+        heads, following = await self._list(store.get_job_heads, wanted or JobFilter(), after, limit)
+        return HeadPage(await self._shown_heads(heads) if self._redaction else heads, following)
+
+    async def _shown(self, jobs: Iterable[Job]) -> list[Job]:
+        if not self._redaction:
+            return list(jobs)
+        return await mask_each(lambda job: mask_job(self._redaction, job), jobs)
+
+    async def _shown_heads(self, heads: Sequence[JobHead]) -> list[JobHead]:
+        """An error is masked by what its job's payload says, which is read for those that have one."""
+        failed = (await self._read([head.id for head in heads if head.last_error is not None])).values()
+        errors = dict(await mask_each(lambda job: (job.id, mask_error(self._redaction, job)), failed))
+        return [msgspec.structs.replace(head, last_error=(errors.get(head.id) or "")[:500] or None) for head in heads]
 
     async def _list(
         self, read: Read[J], wanted: JobFilter, after: str | None, limit: int

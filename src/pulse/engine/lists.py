@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pulse.store.pool import Connection
 
 SCAN_LIMIT = 5_000  # rows looked at for one page when a filter has to pick among them
+REACH = 20_000  # rows read for one page of all topics, however many there are: with hundreds of them it may be short
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=(1 << 128) - 1)
 FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
@@ -75,11 +76,12 @@ def choose_order(wanted: JobFilter, buckets: int) -> Order:
         case JobStatus.RUNNING:
             return Order("list_running", {"buckets": home}, BY_CLAIM, ("status",))
         case JobStatus.PENDING:
-            return Order("list_all_pending", {}, BY_TURN, ("status",))
+            return Order("list_all_pending", {"reach": REACH}, BY_TURN, ("status",))
         case JobStatus.DEAD_LETTERED:
             return Order("list_dead", {"buckets": home}, BY_FINISH, ("status",))
         case JobStatus.COMPLETED | JobStatus.CANCELED:
-            return Order("list_all_finished", {"status": str(wanted.status)}, BY_FINISH, ("status",))
+            fixed = {"status": str(wanted.status), "reach": REACH}
+            return Order("list_all_finished", fixed, BY_FINISH, ("status",))
     return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})
 
 

@@ -6,13 +6,14 @@ does the work: a claim on its way to its worker, a wake on its way to its URL, a
 
 from __future__ import annotations
 
+import asyncio
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pulse.delivery.wake import Delivered
     from pulse.model.alarms import Alarm, Delivery
@@ -21,10 +22,25 @@ if TYPE_CHECKING:
     from pulse.model.schedules import Schedule
 
 T = TypeVar("T", "Job", "Alarm")
+Row = TypeVar("Row")
+Masked = TypeVar("Masked")
+
+
+async def mask_each(mask: Callable[[Row], Masked], rows: Iterable[Row]) -> list[Masked]:
+    """Many of them. A large payload takes a while, so everybody else has a turn between one and the next."""
+    masked = []
+    for row in rows:
+        masked.append(mask(row))
+        await asyncio.sleep(0)
+    return masked
 
 
 def mask_job(redaction: Redaction, job: Job) -> Job:
     return _mask(redaction, job)
+
+
+def mask_error(redaction: Redaction, row: Job | Alarm) -> str | None:
+    return None if row.last_error is None else redaction.text(row.last_error, row.payload)
 
 
 def mask_alarm(redaction: Redaction, alarm: Alarm) -> Alarm:
@@ -34,8 +50,7 @@ def mask_alarm(redaction: Redaction, alarm: Alarm) -> Alarm:
 def _mask(redaction: Redaction, row: T) -> T:
     if not redaction:
         return row
-    error = None if row.last_error is None else redaction.text(row.last_error, row.payload)
-    return msgspec.structs.replace(row, payload=redaction.json(row.payload), last_error=error)
+    return msgspec.structs.replace(row, payload=redaction.json(row.payload), last_error=mask_error(redaction, row))
 
 
 def mask_schedule(redaction: Redaction, schedule: Schedule) -> Schedule:

@@ -113,12 +113,14 @@ class Metrics:
 class TopicLabels:
     """Which topics have a label of their own: the busiest, and who has one keeps it.
 
-    Counters must not jump, so a topic is not moved among the others because another one became busier.
+    Counters must not jump, so a topic is not moved among the others because another one became busier, nor from among
+    them because there is room again: what it had counted there would be missing.
     """
 
     def __init__(self, most: int = MOST_TOPICS) -> None:
         self._most = most
         self._own: set[str] = set()
+        self._others: set[str] = set()
 
     def see(self, figures: Figures) -> None:
         submitted: defaultdict[str, int] = defaultdict(int)
@@ -127,8 +129,11 @@ class TopicLabels:
         for total in figures.totals:
             submitted[total.topic] += total.jobs
         self._own &= submitted.keys()
-        waiting = sorted(submitted.keys() - self._own, key=lambda topic: (-submitted[topic], topic))
-        self._own |= set(waiting[: self._most - len(self._own)])
+        self._others &= submitted.keys()
+        fresh = sorted(submitted.keys() - self._own - self._others, key=lambda topic: (-submitted[topic], topic))
+        room = self._most - len(self._own)
+        self._own |= set(fresh[:room])
+        self._others |= set(fresh[room:])
 
     def of(self, topic: str) -> str:
         return topic if topic in self._own else OTHER

@@ -262,13 +262,11 @@ def judge_servers(servers: Sequence[ServerSeen], version: str) -> list[Finding]:
     return found or [ok(name, f"{listed([server.address for server in servers])} answer")]
 
 
-def judge_schedules(broken: Broken, unknown_zones: Sequence[str]) -> list[Finding]:
+def judge_schedules(broken: Broken | None, unknown_zones: Sequence[str]) -> list[Finding]:
     name = "schedules"
     found = []
-    if broken.schedules:
-        text = (
-            f"{plural(broken.schedules, 'schedule')} broken, such as {broken.name!r}: {first_words(broken.error or '')}"
-        )
+    if broken is not None:
+        text = f"{plural(broken.schedules, 'schedule')} broken, such as {broken.name!r}: {first_words(broken.error)}"
         found.append(warn(name, text, "`pulse schedules list --status broken` shows them; edit or delete them."))
     if unknown_zones:
         text = f"time zones that this machine does not know: {listed(unknown_zones[:MOST_NAMED])}"

@@ -96,9 +96,12 @@ class Lateness(NamedTuple):
 
 
 class Broken(NamedTuple):
+    """One of the schedules that are broken, and how many there are."""
+
+    name: str
+    error: str
+    payload: str  # which the error may quote
     schedules: int
-    name: str | None  # of one of them
-    error: str | None
 
 
 class ServerSeen(msgspec.Struct, frozen=True):

@@ -307,10 +307,6 @@ class Job(msgspec.Struct, frozen=True):
     schedule_id: UUID | None  # which schedule made it
     scheduled_for: datetime | None  # and for which instant of its timetable
 
-    @property
-    def head(self) -> JobHead:
-        return JobHead(*(getattr(self, name) for name in JobHead.__struct_fields__))
-
 
 class JobHead(msgspec.Struct, frozen=True):
     """As much of a job as a line of a list shows: none of what may be a megabyte."""

@@ -60,8 +60,9 @@ async def oldest_lapsed(conn: Connection, *, buckets: Sequence[int]) -> timedelt
     return lapse
 
 
-async def broken_schedules(conn: Connection) -> Broken:
-    return Broken(*(await conn.rows("broken_schedules"))[0])
+async def broken_schedules(conn: Connection) -> Broken | None:
+    rows = await conn.rows("broken_schedules")
+    return Broken(*rows[0]) if rows else None
 
 
 async def zones_in_use(conn: Connection) -> list[str]:

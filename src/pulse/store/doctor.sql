@@ -88,7 +88,13 @@ cross join lateral (
 ) as lapsed;
 
 -- name: broken_schedules()
-select count(*)::int as schedules, min(name) as name, min(error) as error from pulse.schedules where status = 'BROKEN';
+-- How many, and the first of them.
+select name, coalesce(error, '') as error, payload::text as payload,
+    (select count(*) from pulse.schedules where status = 'BROKEN')::int as schedules
+from pulse.schedules
+where status = 'BROKEN'
+order by name
+limit 1;
 
 -- name: zones_in_use()
 select zone from pulse.schedules where status = 'ACTIVE' group by zone

@@ -1030,10 +1030,11 @@ union all
 (select id, false, finished_at from scanned order by finished_at, id limit 1);
 
 -- Two lists over all topics whose indexes begin with the topic. The topics come from the counts; of each are read as many
--- as its share of the scan, and a page's worth at least. Where a topic had more than that, what the others have behind
--- its last row is left for the next page (the horizon), so that the order is that of one list.
+-- as its share of the scan, and a page's worth at least, unless that were more than :reach of all together. Where a topic
+-- had more than that, what the others have behind its last row is left for the next page (the horizon), so that the order
+-- is that of one list.
 
--- name: list_all_pending(after_urgency, after_ready_at, after_id, filter, scan, limit)
+-- name: list_all_pending(after_urgency, after_ready_at, after_id, filter, scan, limit, reach)
 -- The most urgent first, then those that wait longest.
 with topics as materialized (
     select bucket, topic from pulse.counts where status = 'PENDING'
@@ -1041,7 +1042,8 @@ with topics as materialized (
     select bucket, topic from pulse.tallies where to_status = 'PENDING'
 ),
 share as materialized (
-    select greatest(:limit::int, :scan::int / greatest(count(*), 1)) as jobs from topics
+    select greatest(1, least(greatest(:limit::int, :scan::int / named.topics), :reach::int / named.topics)) as jobs
+    from (select greatest(count(*), 1) as topics from topics) as named
 ),
 heads as materialized (
     select found.*
@@ -1082,7 +1084,7 @@ scanned as materialized (
 union all
 (select id, false, -priority, ready_at from scanned order by -priority desc, ready_at desc, id desc limit 1);
 
--- name: list_all_finished(status, after_finished_at, after_id, filter, scan, limit)
+-- name: list_all_finished(status, after_finished_at, after_id, filter, scan, limit, reach)
 -- Most recently finished first.
 with topics as materialized (
     select bucket, topic from pulse.counts where status = :status
@@ -1090,7 +1092,8 @@ with topics as materialized (
     select bucket, topic from pulse.tallies where to_status = :status
 ),
 share as materialized (
-    select greatest(:limit::int, :scan::int / greatest(count(*), 1)) as jobs from topics
+    select greatest(1, least(greatest(:limit::int, :scan::int / named.topics), :reach::int / named.topics)) as jobs
+    from (select greatest(count(*), 1) as topics from topics) as named
 ),
 heads as materialized (
     select found.*

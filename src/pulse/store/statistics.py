@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pulse.store.pool import Connection
 
 LONG_TRANSACTION = timedelta(minutes=5)
+KNOWN = frozenset(Event)  # a newer release beside this one may count more
 
 
 class Recent(NamedTuple):
@@ -44,17 +45,21 @@ async def read_series(
     conn: Connection, *, buckets: Sequence[int], span: Span, topic: str, since: datetime
 ) -> list[Sample]:
     rows = await conn.rows("read_series", buckets=list(buckets), span=span.value, topic=topic, since=since)
-    return [Sample(at, Event(event), took, jobs, seconds) for at, event, took, jobs, seconds in rows]
+    return [Sample(at, Event(event), took, jobs, seconds) for at, event, took, jobs, seconds in rows if event in KNOWN]
 
 
 async def read_recent(conn: Connection, *, buckets: Sequence[int]) -> list[Recent]:
     rows = await conn.rows("read_recent", buckets=list(buckets))
-    return [Recent(row["span"], row["topic"], Event(row["event"]), row["jobs"]) for row in rows]
+    return [
+        Recent(row["span"], row["topic"], Event(row["event"]), row["jobs"]) for row in rows if row["event"] in KNOWN
+    ]
 
 
 async def read_totals(conn: Connection, *, buckets: Sequence[int]) -> list[Total]:
     rows = await conn.rows("read_totals", buckets=list(buckets))
-    return [Total(topic, Event(event), took, jobs, seconds) for topic, event, took, jobs, seconds in rows]
+    return [
+        Total(topic, Event(event), took, jobs, seconds) for topic, event, took, jobs, seconds in rows if event in KNOWN
+    ]
 
 
 async def oldest_pending(conn: Connection, *, buckets: Sequence[int], topics: Sequence[str]) -> dict[str, datetime]:

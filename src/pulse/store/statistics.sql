@@ -77,21 +77,32 @@ pruned as (
 select count(*)::int from pruned;
 
 -- name: forget_series(buckets, limit)
--- Of topics that have had no job for a while.
-with past as materialized (
-    select old.bucket, old.place
+-- Of topics that have had no job for a while. What is not counted is looked up row by row, and the tallies are asked for
+-- those that are left: compared with each other at once, a backlog of tallies would be read again for every row. One that
+-- was folded into meanwhile is not what it was, and stays.
+with uncounted as materialized (
+    select ever.*
     from unnest(:buckets::smallint[]) as home (bucket)
     cross join lateral (
-        select bucket, ctid as place, topic from pulse.series
+        select bucket, ctid as place, topic, jobs from pulse.series
         where series.bucket = home.bucket and span = 'ever' and topic <> '*'
         order by topic, at, event, took
         offset 0
-    ) as old
-    where old.topic not in (select topic from pulse.counts union all select topic from pulse.tallies)
+    ) as ever
+    left join lateral (
+        select true as is_counted from pulse.counts
+        where counts.bucket = ever.bucket and counts.topic = ever.topic
+        limit 1
+    ) as known on true
+    where is_counted is null
+),
+past as materialized (
+    select bucket, place, jobs from uncounted
+    where topic not in (select distinct topic from pulse.tallies)
     limit :limit
 )
 delete from pulse.series using past
-where series.bucket = past.bucket and series.ctid = past.place;
+where series.bucket = past.bucket and series.ctid = past.place and series.jobs = past.jobs;
 
 -- name: oldest_pending(buckets, topics)
 -- Since when the oldest waiting job of each topic waits. The claim index has them by urgency first, so the oldest of

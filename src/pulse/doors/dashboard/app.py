@@ -34,7 +34,7 @@ from pulse.doors.dashboard.live import Live, News
 from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, Part, View
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.parts import read_segment
-from pulse.model.errors import Forbidden, InvalidInput, Unauthenticated
+from pulse.model.errors import Forbidden, InvalidInput, PulseError, Unauthenticated
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
@@ -169,10 +169,17 @@ class Dashboard:
         async for each in news:
             if time.monotonic() - asked_at > ASK_AGAIN:
                 asked_at = time.monotonic()
-                if await self._guard.find_visitor(request) is None:
-                    yield News("signed-out").encode()
+                if end := await self._why_over(request):
+                    yield end.encode()
                     return
             yield each.encode()
+
+    async def _why_over(self, request: Request) -> News | None:
+        """None: who looks may still look. While nobody can tell, the browser comes back and asks again."""
+        try:
+            return None if await self._guard.find_visitor(request) else News("signed-out")
+        except PulseError as error:
+            return News("trouble", str(error))
 
     # --- actions
 

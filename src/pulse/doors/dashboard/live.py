@@ -67,6 +67,7 @@ class Room:
             viewer.put_nowait(self._newest)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="pulse live room")
+            self._task.add_done_callback(lambda _: self._tell(News("gone")))  # nobody waits for news that cannot come
         return viewer
 
     def leave(self, viewer: asyncio.Queue[News]) -> None:

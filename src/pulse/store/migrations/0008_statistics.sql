@@ -16,6 +16,40 @@ as $$
     ]::float8[])::smallint
 $$;
 
+-- As 0003_fence.sql has it, and tallied with how long the job ran.
+create or replace function pulse.complete(job_id uuid, lease_id bigint, result jsonb default null) returns boolean
+language plpgsql
+set enable_seqscan = off
+as $$
+declare
+    v_bucket smallint := pulse.bucket_of_id(job_id);
+    v_topic text;
+    v_ran interval;
+begin
+    if octet_length(result::text) > 1048576 then
+        perform pulse.refuse('result is larger than 1 MiB: store it elsewhere and return a reference');
+    end if;
+    update pulse.jobs
+    set status = 'COMPLETED',
+        result = complete.result,
+        result_until = pulse.now() + result_ttl,
+        lease_until = null,
+        finished_at = pulse.now(),
+        key_held_until = nullif(key_held_until, 'infinity')
+    where bucket = v_bucket and id = job_id
+        and lease_until is not null and jobs.lease_id = complete.lease_id
+    returning topic, pulse.now() - claimed_at into v_topic, v_ran;
+    if not found then
+        return false;
+    end if;
+    insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
+    values (
+        v_bucket, v_topic, 'RUNNING', 'COMPLETED', 1, pulse.now(), pulse.took_class(v_ran), date_part('epoch', v_ran)
+    );
+    return true;
+end
+$$;
+
 -- What a move means to people; null: nothing worth a chart.
 create or replace function pulse.event_of(from_status text, to_status text) returns text
 language sql immutable parallel safe
