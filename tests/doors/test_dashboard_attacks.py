@@ -19,7 +19,7 @@ from pulse.model.jobs import Outcome
 from pulse.model.redaction import MASK
 from pulse.settings import Settings
 from pulse.store.pool import Connection
-from tests.doors.dashboard_client import make, page, set_one
+from tests.doors.dashboard_client import make, page, post, set_one
 from tests.doors.http_client import Http, served_http
 from tests.doors.test_dashboard_access import Closed, word_of
 from tests.doors.test_dashboard_live import following
@@ -193,6 +193,19 @@ async def test_no_progress_makes_a_job_impossible_to_see(
     await conn.execute(f"update pulse.jobs set progress = '{progress}' where id = '{job}'")
 
     assert "Progress" in await page(open_http, f"/jobs/{job}")
+
+
+async def test_an_alarm_that_was_cancelled_while_it_was_paused_does_not_go_on(settings: Settings) -> None:
+    settings = replace(settings, alarm_networks="127.0.0.0/8")
+    async with open_engine(settings) as engine, served_http(settings) as http:
+        alarm = await set_one(engine, name="tea")
+        await engine.alarms.pause(alarm.id)
+        await engine.alarms.cancel(alarm.id)
+
+        answer = await post(http, f"/alarms/{alarm.id}/resume")
+
+    assert answer.status_code == 409
+    assert "is cancelled: set it anew" in answer.headers["hx-trigger"]
 
 
 async def test_a_word_of_what_was_done_is_one_header_whatever_it_names(open_http: Http) -> None:
