@@ -179,7 +179,8 @@ class Alarms:
             alarm = await _locked(conn, key, owner)
             if alarm.paused_at is None:
                 return alarm
-            assert alarm.next_fire_at is not None
+            if alarm.next_fire_at is None:
+                raise AlarmConflict(alarm.id, f"is {alarm.status}: set it anew")
             if alarm.cron is None:
                 return await store.resume_alarm(conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at)
             return await _resumed(conn, alarm, await read_clock(conn))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pulse.model.explaining import Holder
+    from pulse.model.redaction import Redaction
     from pulse.store.pool import Connection, Database
 
 LATELY = timedelta(minutes=5)
@@ -39,11 +40,17 @@ async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Expl
         found = await get_jobs(conn, bucket=bucket, ids=[job_id])
         if job_id not in found:
             raise JobNotFound(job_id, hint=_hint(job_id, bucket, buckets))
-        facts = await _gather(conn, mask_job(redaction, found[job_id]), bucket, database.settings.watchdog)
+        facts = await _gather(conn, _masked(redaction, found[job_id]), bucket, database.settings.watchdog)
         return explain(_without_queries(facts) if redaction else facts)
 
     redaction = database.settings.redaction
     return await database.run(work)
+
+
+def _masked(redaction: Redaction, job: Job) -> Job:
+    """Progress, too: what a worker last said is quoted, and may repeat a marked field."""
+    progress = None if job.progress is None else redaction.json(job.progress)
+    return msgspec.structs.replace(mask_job(redaction, job), progress=progress)
 
 
 def _without_queries(facts: Facts) -> Facts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from pulse.doors.access import caller as current
@@ -28,7 +28,7 @@ from pulse.doors.dashboard.answers import (
     take_said,
     told,
 )
-from pulse.doors.dashboard.drawing import STATIC, draw, draw_page
+from pulse.doors.dashboard.drawing import STATIC, draw, draw_page, url
 from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
 from pulse.doors.dashboard.live import Live, News
 from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, Part, View
@@ -152,13 +152,13 @@ class Dashboard:
             if visitor is None:
                 raise Unauthenticated("sign in first")
             look = self._look(request, visitor, view)
-            self.live.check_room()
 
             async def drawn() -> str:
                 return draw(view.template, **await view.facts(look), look=look)
 
             # Not who they are, only what they may: so that all who see the same share one look.
             key = (view.path, *sorted(look.path.items()), *sorted(look.query.items()), visitor.caller.scopes)
+            self.live.check_room(key)
             news = self.live.follow(key, drawn, view.every)
             return StreamingResponse(self._encoded(news, request), headers=STREAM)
 
@@ -237,13 +237,17 @@ def _done(request: Request, outcome: Outcome) -> Response:
 
 def _back(request: Request) -> str:
     """The page the form was on. The browser says so, but only of our own pages is it believed."""
-    found = urlsplit(request.headers.get("referer", ""))
+    try:
+        found = urlsplit(request.headers.get("referer", ""))
+    except ValueError:  # it is no address
+        return "/"
     return _local(found.path + (f"?{found.query}" if found.query else ""))
 
 
 def _to_sign_in(request: Request) -> Response:
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(str(request.url.replace(path="/sign-in", query="").include_query_params(next=wanted)), 303)
+    """By a path alone: a whole address would repeat whatever `Host` says, and lead away from TLS behind a proxy."""
+    wanted = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+    return redirect(url("/sign-in", next=wanted))
 
 
 def _next(request: Request) -> str:

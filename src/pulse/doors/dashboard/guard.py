@@ -15,10 +15,10 @@ from collections import deque
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pulse.doors.access import LOCAL, Caller, check_usable
 from pulse.doors.http.answering import Refused
+from pulse.doors.http.front import is_foreign
 from pulse.model.errors import Forbidden, Unauthenticated
 from pulse.model.tokens import Right, hash_of
 
@@ -103,10 +103,11 @@ class Guard:
         check_origin(request)
         address = request.client.host if request.client else ""
         self._check_failures(address)
+        tried = self._note_failure(address)  # until it is known to be none: many may ask at once
         token = await self._services.engine.tokens.find(secret.strip())
         if token is None:
-            self._note_failure(address)
             raise Unauthenticated("this token is not known here")
+        self._forget_failure(address, tried)
         check_usable(token)
         caller = Caller(token.name, token.scopes)
         if not caller.may(LOOKING, "*"):
@@ -124,17 +125,25 @@ class Guard:
         if len(seen) >= MOST_FAILURES:
             raise Refused(429, "limit_exceeded", "too many tokens that are not known here: wait a minute")
 
-    def _note_failure(self, address: str) -> None:
+    def _note_failure(self, address: str) -> float:
         if len(self._failures) >= MOST_ADDRESSES:
             self._failures.clear()
-        self._failures.setdefault(address, deque()).append(self._clock())
+        now = self._clock()
+        self._failures.setdefault(address, deque()).append(now)
+        return now
+
+    def _forget_failure(self, address: str, noted: float) -> None:
+        seen = self._failures.get(address, deque())
+        if noted in seen:
+            seen.remove(noted)
+        if not seen:
+            self._failures.pop(address, None)
 
 
 def check_origin(request: Request) -> None:
     """A form of another site is refused, whatever else it brings."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    is_foreign = origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower()
-    if is_foreign or site not in (None, "same-origin", "none"):
+    if is_foreign(origin, request.headers.get("host", "")) or site not in (None, "same-origin", "none"):
         raise Refused(403, "forbidden_origin", "forms of other sites are not taken")
 
 

@@ -22,6 +22,7 @@ LOOKING = Right.SEE
 ACTING = Right.OPERATE
 MOST_ATTEMPTS = 50  # on the page, the newest; the API has all
 LONGEST_TRACEBACK = 8_000
+MOST_STEPS = 10**15  # of a bar: what has more digits than any float is no number that a page can write
 
 
 class Moment(NamedTuple):
@@ -160,7 +161,7 @@ def read_progress(text: str | None) -> Progress | None:
     """What can be drawn as a bar: {"done": 3, "of": 10}, or with `total`."""
     value = read_object(text)
     match (value.get("done"), value.get("of", value.get("total"))):
-        case (int() | float() as done, int() | float() as of) if of > 0:
+        case (int() | float() as done, int() | float() as of) if 0 < of <= MOST_STEPS:
             return Progress(max(0, min(done, of)), of)
     return None
 

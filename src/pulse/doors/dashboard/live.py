@@ -19,6 +19,7 @@ from pulse.model.errors import LimitExceeded, PulseError
 log = logging.getLogger("pulse.dashboard")
 
 MOST_VIEWERS = 1_000
+MOST_ROOMS = 200  # each looks for itself, for a tenth of the time at most: together they must leave connections free
 BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
 REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
 
@@ -129,15 +130,18 @@ class Live:
         for room in self._rooms.values():
             room.close()
 
-    def check_room(self) -> None:
+    def check_room(self, key: Hashable) -> None:
+        """Whether there is a place for one more."""
         if self._viewers >= MOST_VIEWERS:
             raise LimitExceeded("the dashboard", f"has {MOST_VIEWERS:,} viewers, which is all it takes")
+        if key not in self._rooms and len(self._rooms) >= MOST_ROOMS:
+            raise LimitExceeded("the dashboard", f"keeps {MOST_ROOMS:,} different pages fresh, which is all it takes")
 
     async def follow(self, key: Hashable, draw: Draw, every: float) -> AsyncIterator[News]:
         """What there is to see under this key, from now on and whenever it changes."""
-        if self._is_closed:
-            return
         room = self._rooms.get(key)
+        if self._is_closed or (room is None and len(self._rooms) >= MOST_ROOMS):  # many may have come at once
+            return
         if room is None:
             room = self._rooms[key] = Room(draw, every)
         viewer = room.enter()

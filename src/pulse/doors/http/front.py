@@ -55,7 +55,7 @@ class Front:
             raise Refused(
                 403, "forbidden_host", f"without tokens, only localhost and loopback addresses are served, not {host!r}"
             )
-        if not self._has_tokens and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if not self._has_tokens and is_foreign(origin, host):
             raise Refused(403, "forbidden_origin", "without tokens, pages of other sites are not served")
 
 
@@ -95,6 +95,16 @@ class Exchange:
             async with asyncio.timeout(LINGER):
                 while not self._has_all:
                     await self.receive()
+
+
+def is_foreign(origin: str | None, host: str) -> bool:
+    """Whether a page of another site asks; one whose address cannot be read is."""
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() != host.lower()
+    except ValueError:
+        return True
 
 
 def _is_loopback(host: str) -> bool:
