@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Test processes: four by default. The smallest machine we promise to work on has two cores, and tests also wait.
-JOBS ?= 4
+# Test processes: three by default. The smallest machine we promise to work on has two cores, and tests also wait.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-system test-buckets test-long chaos check format proto bench clean
@@ -38,8 +38,9 @@ test-system: $(READY) ## Run every test on the newest Postgres installed on this
 test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
 	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-long: $(READY) ## Run the tests that try at random for longer: each HTTP operation, a million instants of cron
-	@PULSE_EXAMPLES=20 PULSE_TRIPLES=1000000 $(BIN)/python -m pytest tests/doors/test_http_openapi.py tests/unit/test_cron.py
+test-long: $(READY) ## Run what takes too long for every change: idle costs, orders of three, tries at random (about ten minutes)
+	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'long and not chaos'
+	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest tests/unit/test_cron.py
 
 chaos: $(READY) ## Kill, stop and cut off workers and schedulers by the hundred, and count what is lost (about twenty-five minutes)
 	@$(BIN)/python -m pytest -m chaos tests/chaos

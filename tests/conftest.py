@@ -113,8 +113,7 @@ def migrated(worker_id: str) -> Iterator[Settings]:
 async def settings(migrated: Settings) -> Settings:
     """Settings for a test of its own: empty tables, and patience too short to hide a lost connection."""
     conn = await asyncpg.connect(migrated.database_url)
-    for table in TABLES:
-        await conn.execute(f"delete from pulse.{table}")
+    await conn.execute("; ".join(f"delete from pulse.{table}" for table in TABLES))  # one way there and back
     await conn.close()
     return migrated
 

@@ -18,7 +18,7 @@ from pulse.store.pool import Database
 from tests.doors.http_client import ANYWHERE, served_http
 from tests.doors.worker_processes import started
 
-EXAMPLES = int(os.environ.get("PULSE_EXAMPLES", "2"))  # of each operation
+EXAMPLES = int(os.environ.get("PULSE_EXAMPLES", "6"))  # of each operation
 # What the schema cannot say (either delay or run_at, a cron line that can be read) is refused all the same; and
 # /v1/schedules/preview is also the place of a schedule of that name, so it has more methods than its own.
 LEFT_OUT = "positive_data_acceptance,unsupported_method,allow_header_conformance"
@@ -61,6 +61,7 @@ async def test_every_refusal_has_the_one_shape(document: dict[str, Any]) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_nothing_that_is_tried_finds_a_mistake(settings: Settings, database: Database, tmp_path: Path) -> None:
     """No status that is not written down, no answer of another shape, nothing accepted that should not be, no 500."""
     _, secret = await Tokens(database).create("machine", ["admin"])

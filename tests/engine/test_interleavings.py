@@ -242,7 +242,11 @@ async def reset(settings: Settings, clock: FrozenClock) -> None:
     await conn.close()
 
 
-@pytest.mark.parametrize("with_handler", [False, True], ids=["alone", "against a handler's transaction"])
+@pytest.mark.parametrize(
+    "with_handler",
+    [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.slow])],
+    ids=["alone", "against a handler's transaction"],
+)
 @pytest.mark.parametrize("case", CASES)
 async def test_every_order_is_one_a_single_row_allows(
     engine: Engine, settings: Settings, clock: FrozenClock, case: str, with_handler: bool

@@ -20,6 +20,7 @@ ALARMS = int(os.environ.get("PULSE_IDLE_ALARMS", "100000"))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_process_that_wakes_asks_once_a_second_at_most_however_many_alarms_there_are(calm_url: str) -> None:
     settings = Settings(database_url=calm_url)
     await migrate(settings)

@@ -20,6 +20,7 @@ SCHEDULES = int(os.environ.get("PULSE_IDLE_SCHEDULES", "50000"))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_process_that_fires_asks_once_a_second_at_most_however_many_schedules_there_are(calm_url: str) -> None:
     settings = Settings(database_url=calm_url)
     await migrate(settings)

@@ -72,6 +72,7 @@ async def idle_workers(client: Client, count: int) -> AsyncIterator[list[Idle]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_idle_workers_cost_a_server_the_same_however_many_they_are(calm_url: str, tmp_path: Path) -> None:
     """Two hundred with fifty topics each: four transactions a second and two hundred megabytes at most."""
     await migrate(Settings(database_url=calm_url))

@@ -57,7 +57,7 @@ CHANGES = [
     ("Europe/Amsterdam", "1937-07-01"),
 ]
 
-TRIPLES = int(os.environ.get("PULSE_TRIPLES", "200000"))  # a million by `make test-long`
+TRIPLES = int(os.environ.get("PULSE_TRIPLES", "200000"))  # a million in `make test-long`
 
 
 def instant(text: str) -> datetime:
