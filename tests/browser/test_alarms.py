@@ -119,6 +119,7 @@ async def test_an_alarm_is_set_and_set_again(house: House, visit: Visit) -> None
     await expect(page.get_by_text("unknown descriptor")).to_be_visible()
     await page.get_by_label("Expression", exact=True).press_sequentially("rly")
     await expect(page.get_by_text("every hour on the hour")).to_be_visible()
+    await visit.check_access()
     await visit.shot("alarm-edit")
     await page.get_by_role("button", name="Set it again").click()
     await visit.said("the alarm is set again")

@@ -158,6 +158,7 @@ async def test_the_past_is_made_up_for_after_a_look(house: House, visit: Visit) 
     await page.get_by_label("Until").fill("2026-01-01T03:00")
     await page.get_by_role("button", name="Look first").click()
     await expect(page.get_by_text("3 jobs would be made")).to_be_visible()
+    await visit.check_access()
     await visit.shot("schedule-backfill")
     await page.get_by_role("button", name="Make 3 jobs").click()
 
@@ -203,6 +204,7 @@ async def test_a_schedule_is_edited(house: House, visit: Visit) -> None:
     await page.get_by_label("Once").check()
     await page.get_by_label("At", exact=True).fill("2035-01-01T09:30")
     await expect(page.get_by_text("2035-01-01 09:30:00").first).to_be_visible()
+    await visit.check_access()
     await visit.shot("schedule-edit")
     await page.get_by_role("button", name="Save").click()
 

@@ -51,6 +51,7 @@ def calm_url() -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_an_idle_worker_costs_next_to_nothing(calm_url: str) -> None:
     """Fifty topics: three connections, four transactions a second, eighty megabytes at most."""
     await migrate(Settings(database_url=calm_url))

@@ -126,6 +126,7 @@ def test_failures_say_what_was_enqueued_instead(folder: Path, url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_processes_share_one_server_and_no_jobs(folder: Path) -> None:
     (folder / "test_many.py").write_text(
         "import pathlib, re, time, pytest, shop\n"
