@@ -253,6 +253,7 @@ class Dispatcher:
         finally:
             self._claiming = ""
         if claims:
+            self._pass_turn(topic, names[0])
             self._maybe_ready[topic] = None  # there may be more; at the end, so that topics take turns
             await self._hand_out(claims, asked_at)
         if claims and len(claims) < len(names):
@@ -266,9 +267,14 @@ class Dispatcher:
         while left and len(names) < CLAIM_LIMIT:
             names += left
             left = {name: credit - 1 for name, credit in left.items() if credit > 1}
-        if names:  # whoever was first goes to the end, so that the odd job is not always theirs
-            seats[names[0]] = seats.pop(names[0])
         return names[:CLAIM_LIMIT]
+
+    def _pass_turn(self, topic: str, first: str) -> None:
+        """Whoever was first goes to the end, so that the odd job is not always theirs. A look that found nothing was
+        nobody's turn."""
+        seats = self._by_topic.get(topic, {})
+        if first in seats:  # unless they left meanwhile
+            seats[first] = seats.pop(first)
 
     async def _hand_out(self, claims: Sequence[Claim], claimed_at: float) -> None:
         by_worker: dict[str, list[Claim]] = defaultdict(list)
