@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pulse.delivery.wake import Delivered, Wake
+from pulse.engine import fires
 from pulse.engine.duties import Duties
 from pulse.engine.seats import Seat
 from pulse.engine.wakes import Landed, Wakes
@@ -241,40 +242,34 @@ def cut_streams() -> None:
 def cursor_first() -> None:
     """The cursor is moved in one transaction, and the jobs are made in the next."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str, careful: bool = True) -> Any:
-        cursors, jobs = _apart(plans, made)
-        moved = await fire_schedules(conn, plans=cursors, made=[], noted=[], cause=cause)
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+        moved = await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
-        fired = await fire_schedules(conn, plans=[], made=jobs, noted=noted, cause=cause)
+        fired = await fire_schedules(conn, plans=[], made=made, noted=noted, cause=cause)
         return fired._replace(moved=moved.moved)
 
     fire_schedules = schedules.fire_schedules
     _replace(schedules, "fire_schedules", fire)
+    _replace(fires, "following_of_usual", lambda _: None)
 
 
 @bug
 def jobs_first() -> None:
     """The other way round, with ids that are not the occurrence's, and a log that nobody asks."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str, careful: bool = True) -> Any:
-        cursors, jobs = _apart(plans, made)
-        own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in jobs]
+    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+        own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in made]
         await fire_schedules(conn, plans=[], made=own, noted=noted, cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
-        return await fire_schedules(conn, plans=cursors, made=[], noted=[], cause=cause)
+        return await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
 
     fire_schedules = schedules.fire_schedules
     _replace(schedules, "fire_schedules", fire)
+    _replace(fires, "following_of_usual", lambda _: None)
     _edit("fire_schedules", "where is_known is null", "where true")
-    _edit("fire_schedules", "from new\n    returning 1", "from new\n    on conflict do nothing\n    returning 1")
-
-
-def _apart(plans: Any, made: Any) -> tuple[list[Any], list[Any]]:
-    """The moves of the cursors without the jobs that go with them, and all the jobs."""
-    jobs = [schedules.Made(each.id, each.cursor, each.job_id, each.run_at) for each in plans if each.job_id]
-    return [each._replace(job_id=None, run_at=None) for each in plans], [*made, *jobs]
+    _edit("fire_schedules", "run_at, job_id from new", "run_at, job_id from new on conflict do nothing")
 
 
 @bug

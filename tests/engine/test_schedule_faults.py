@@ -396,7 +396,11 @@ async def test_one_that_cannot_even_be_parked_does_not_hold_up_the_others(
             raise RefusedByDatabase("never")
         return await fire_schedules(conn, plans=plans, **given)
 
+    async def refuse_all(*_: object) -> Any:
+        raise RefusedByDatabase("one of them")
+
     monkeypatch.setattr(store, "fire_schedules", refuse)
+    monkeypatch.setattr(store, "fire_usual", refuse_all)
     await engine.duties.fires.fire_due()
 
     assert len(await made(engine)) == 3

@@ -36,7 +36,7 @@ from generate_series(1, $1::int) as n cross join lateral (
 ) as schedule
 """
 ONE = [AN_ID]
-PLAN = [ONE, [NOW], [NOW], ONE, [None], ["ACTIVE"], [None], [None], [1], [NOW]]
+PLAN = [ONE, [NOW], [NOW], ["ACTIVE"], [None], [None], [1], [NOW]]
 FIRE = [ONE, [NOW], ONE, [None]]
 NOTE = [ONE, [NOW], ["SKIPPED"], ["why"], [1], [NOW]]
 
@@ -47,7 +47,8 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "unbuffered_schedules": ([100], {"schedules_buffered", "jobs_schedule"}),
     "peek_schedules": ([], {"schedules_due", "schedules_buffered"}),
     "peek_duties": ([[0]], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
-    "fire_schedules": ([*PLAN, *FIRE, "timetable", True, *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
+    "fire_usual": ([ONE, [NOW], [NOW], ONE], {"schedules_pkey"}),
+    "fire_schedules": ([*PLAN, *FIRE, "timetable", *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
     "find_schedules": ([["schedule 1"], ONE], {"schedules_pkey", "schedules_name_key"}),
     "list_schedules": (["", None, None, None, None, None, 50], {"schedules_name_key"}),
     "search_schedules": (["", "", "z", None, None, None, None, None, 5_000, 50], {"schedules_name_key"}),

@@ -163,6 +163,7 @@ NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
     "submit_claimed": "looks in its bucket, and inserts into it",
+    "fire_usual": "only inserts, into the bucket of each schedule's topic",
     "fire_schedules": "only inserts, into the bucket of each schedule's topic",
     "busy_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
     "unbuffered_schedules": "the same",

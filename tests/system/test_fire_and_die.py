@@ -19,7 +19,7 @@ from tests.clock import FrozenClock
 from tests.engine.test_schedules import MINUTE, NOON, create, log, made
 
 ROOT = Path(__file__).parents[2]
-STATEMENTS = ("begin", "due_schedules", "busy_schedules", "fire_schedules", "commit")
+STATEMENTS = ("begin", "due_schedules", "busy_schedules", "fire_usual", "fire_schedules", "commit")
 PLACES = [*product(("before", "after"), STATEMENTS), ("sent", "commit"), ("answered", "commit")]
 COMMITTED = (("after", "commit"), ("answered", "commit"))
 Die = Callable[[str, str, str], int]
@@ -56,11 +56,12 @@ async def test_a_fire_that_ends_anywhere_is_made_good_by_the_next(
     await create(engine, name="a", overlap=Overlap.SKIP)
     await create(engine, name="b", every=MINUTE, catch_up=CatchUp.REPLAY)
     await create(engine, name="c", at=NOON + MINUTE, jitter=timedelta(minutes=5))
+    await create(engine, name="d", cron="1 12 * * *")
     await clock.advance(3 * MINUTE)
 
     code = fire_and_die(when, what, how.replace(" ", "_"))
     if (when, what) in COMMITTED or how == "cut off":
-        assert len(await made(engine)) == 5
+        assert len(await made(engine)) == 6
     while await engine.duties.fires.step() <= timedelta(seconds=1):
         pass
 
@@ -69,8 +70,8 @@ async def test_a_fire_that_ends_anywhere_is_made_good_by_the_next(
     assert sorted((job.schedule_id, job.scheduled_for) for job in jobs) == sorted(
         {(job.schedule_id, job.scheduled_for) for job in jobs}
     )
-    assert len(jobs) == 1 + 3 + 1
-    found = {name: await engine.schedules.get(name) for name in "abc"}
-    assert {name: schedule.fired for name, schedule in found.items()} == {"a": 1, "b": 3, "c": 1}
-    lines = [line for name in "abc" for line in await log(engine, name) if line.outcome is FireOutcome.FIRED]
+    assert len(jobs) == 1 + 3 + 1 + 1
+    found = {name: await engine.schedules.get(name) for name in "abcd"}
+    assert {name: schedule.fired for name, schedule in found.items()} == {"a": 1, "b": 3, "c": 1, "d": 1}
+    lines = [line for name in "abcd" for line in await log(engine, name) if line.outcome is FireOutcome.FIRED]
     assert {line.job_id for line in lines} == {job.id for job in jobs}

@@ -15,7 +15,7 @@ BURST, OTHERS = "burst ", "other "
 COUNT_OF_OTHERS = 400
 LEAD = timedelta(seconds=3)  # after the last one is written
 SPACING = timedelta(milliseconds=25)
-ROWS_AT_ONCE = 1_000  # of the raw insert, as many as of a fire
+ROWS_AT_ONCE = 2_000  # of the raw insert, as many as of a fire
 
 
 async def fire(plan: Plan) -> Result:

@@ -26,9 +26,9 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)  # the last one: longer than all
         self.seconds = 0.0
 
-    def note(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.seconds += seconds
+    def note(self, seconds: float, *, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += times
+        self.seconds += seconds * times
 
 
 class Instruments:

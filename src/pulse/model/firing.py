@@ -18,6 +18,7 @@ from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import Missed, Timetable
 
 GRACE = timedelta(seconds=10)  # an occurrence is not missed, for `skip`, before it is so late
+ALLOW, SKIP = Overlap.ALLOW.value, CatchUp.SKIP.value  # members of an enum take longer to look up
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -77,10 +78,19 @@ class Firing(NamedTuple):
     buffered_for: datetime | None = None
     error: str | None = None
 
-    def is_usual(self, due: DueSchedule) -> bool:
-        """Its occurrence fires, and the next one follows."""
-        fires_cursor = len(self.fires) == 1 and self.fires[0] is due.next_run_at
-        return fires_cursor and not self.notes and self.status is ScheduleStatus.ACTIVE and self.buffered_for is None
+
+def following_of_usual(due: DueSchedule) -> datetime | None:
+    """The next occurrence of one whose cursor's occurrence fires now, with nothing more to be said, as nearly all do.
+
+    None: more is to be decided.
+    """
+    cursor = due.next_run_at
+    if cursor is None or due.overlap != ALLOW or due.max_occurrences is not None or due.buffered_for is not None:
+        return None
+    if due.jitter is not None or (due.catch_up == SKIP and due.now - cursor > GRACE):
+        return None
+    following = due.timetable.next_after(cursor)
+    return following if following is not None and following > due.now >= cursor else None
 
 
 def decide(due: DueSchedule, now: datetime) -> Firing:
@@ -88,9 +98,6 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
         fires, notes, following = _on_time(due, due.timetable, now)
     except InvalidCron as error:  # it was read when it was written: its zone has gone since
         return broken(due, str(error))
-    if due.overlap == Overlap.ALLOW and due.max_occurrences is None and due.buffered_for is None:  # nearly all of them
-        status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
-        return Firing(fires, notes, following, status)
     fires, buffered, in_the_way = _without_overlap(due, fires)
     if in_the_way and not fires and buffered is None:  # nobody stands for the others either
         notes = [note._replace(outcome=FireOutcome.SKIPPED) for note in notes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +28,7 @@ from pulse.model.text import NAME_LIMIT
 from pulse.store.jobs import Woken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from asyncpg import Record
 
@@ -46,19 +47,21 @@ REFUSALS = (
 _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
 
+Usual = tuple[UUID, datetime, datetime, UUID]
+"""A schedule that fires its cursor's occurrence at once and goes on: id, cursor, next one, and the id of the job."""
+
+
 class Plan(NamedTuple):
-    """How one schedule's row moves. None: as usual."""
+    """How the row of any other schedule moves."""
 
     id: UUID
     cursor: datetime | None
     next: datetime | None
-    job_id: UUID | None = None  # of the job for the cursor's occurrence
-    run_at: datetime | None = None
-    status: str | None = None  # ACTIVE
-    error: str | None = None
-    buffered: datetime | None = None
-    fired: int | None = None  # one job, for the cursor's occurrence
-    last: datetime | None = None
+    status: str
+    error: str | None
+    buffered: datetime | None
+    fired: int  # jobs
+    last: datetime | None  # none: as it was
 
 
 class Made(NamedTuple):
@@ -83,7 +86,6 @@ class Noted(NamedTuple):
 
 class Fired(NamedTuple):
     moved: int
-    fired: int
     ready: list[Woken]
 
 
@@ -119,30 +121,29 @@ async def busy_schedules(conn: Connection, *, ids: Sequence[UUID]) -> set[UUID]:
     return {row["id"] for row in await conn.rows("busy_schedules", ids=ids)}
 
 
+async def fire_usual(conn: Connection, usual: Sequence[Usual]) -> Fired:
+    """Refused if one of them has fired already."""
+    ids, cursors, nexts, job_ids = zip(*usual, strict=True)
+    with _refusing():
+        [row] = await conn.rows("fire_usual", ids=ids, cursors=cursors, nexts=nexts, job_ids=job_ids)
+    return _fired(row)
+
+
 async def fire_schedules(
-    conn: Connection,
-    *,
-    plans: Sequence[Plan],
-    made: Sequence[Made],
-    noted: Sequence[Noted],
-    cause: str,
-    careful: bool = True,
+    conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
 ) -> Fired:
-    """Not careful: refused if one of them has fired already."""
+    """What has fired already makes no job again."""
     plan, fire, note = _columns(plans, Plan), _columns(made, Made), _columns(noted, Noted)
     parameters: dict[str, Any] = {
         "cause": cause,
-        "careful": careful,
         "ids": plan[0],
         "cursors": plan[1],
         "nexts": plan[2],
-        "own_job_ids": plan[3],
-        "own_run_ats": plan[4],
-        "statuses": plan[5],
-        "errors": plan[6],
-        "buffered": plan[7],
-        "counts": plan[8],
-        "lasts": plan[9],
+        "statuses": plan[3],
+        "errors": plan[4],
+        "buffered": plan[5],
+        "counts": plan[6],
+        "lasts": plan[7],
         "fired_by": fire[0],
         "occurrences": fire[1],
         "job_ids": fire[2],
@@ -154,13 +155,9 @@ async def fire_schedules(
         "missed": note[4],
         "newest": note[5],
     }
-    try:
+    with _refusing():
         [row] = await conn.rows("fire_schedules", **parameters)
-    except REFUSALS as error:
-        # Not its detail: that is the whole row, with the payload, and this is kept and logged.
-        raise RefusedByDatabase(f"{type(error).__name__}: {error.message}") from error
-    ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
-    return Fired(row["moved"], row["fired"], ready)
+    return _fired(row)
 
 
 async def count_schedules(conn: Connection, *, limit: int) -> dict[str, int]:
@@ -314,11 +311,23 @@ async def confirm_deploy(conn: Connection, *, app: str, deploy: int | None) -> N
     await conn.rows("confirm_deploy", app=app, deploy=deploy)
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[list[Any]]:  # noqa: ANN401
-    """What the rows have in each place; nothing, where all of them have none: it is not sent."""
-    if not rows:
-        return [[] for _ in kind._fields]
-    return [[] if column.count(None) == len(column) else list(column) for column in zip(*rows, strict=True)]
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except REFUSALS as error:
+        # Not its detail: that is the whole row, with the payload, and this is kept and logged.
+        raise RefusedByDatabase(f"{type(error).__name__}: {error.message}") from error
+
+
+def _fired(row: Record) -> Fired:
+    ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
+    return Fired(row["moved"], ready)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[Sequence[Any]]:  # noqa: ANN401
+    """What the rows have in each place."""
+    return list(zip(*rows, strict=True)) if rows else [()] * len(kind._fields)
 
 
 def _rows(schedules: Sequence[Schedule], buckets: Sequence[int]) -> str:

@@ -43,11 +43,55 @@ for no key update skip locked;
 select id from unnest(:ids::uuid[]) as wanted (id)
 where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
 
--- name: fire_schedules(ids, cursors, nexts, own_job_ids, own_run_ats, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, careful, noted_by, noted, outcomes, reasons, missed, newest)
--- Make the jobs, log what became of every occurrence, and move the cursors: one statement for all. The job is the row
--- its schedule describes. What the log already has as fired makes no job again, even if the job is long gone: whoever is
--- careful looks before, which a timetable's own occurrences hardly ever need; for others, their keys refuse the batch.
--- What is as usual is not sent: a schedule stays active and fires its cursor's occurrence, at once.
+-- name: fire_usual(ids, cursors, nexts, job_ids)
+-- Those that fire their cursor's occurrence, at once, and go on, as nearly all do: the cursors move, and every row that
+-- moved makes the job it describes and its line in the log. What the log has as fired already refuses the batch.
+with patience as materialized (
+    select set_config('lock_timeout', '1000', true)
+),
+moved as (
+    update pulse.schedules
+    set next_run_at = plan.next, last_run_at = plan.cursor, fired = fired + 1, error = null, buffered_for = null
+    from (
+        select * from unnest(:ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :job_ids::uuid[])
+            as plan (id, cursor, next, job_id)
+        limit cardinality(:ids::uuid[])
+    ) as plan
+    where schedules.id = plan.id and schedules.next_run_at = plan.cursor
+    returning plan.job_id, plan.cursor as occurrence, schedules.id as schedule_id, bucket, topic, task, payload,
+        priority, max_attempts, retry, timeout, result_ttl, tags
+),
+logged as (
+    insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, job_id)
+    select schedule_id, occurrence, 'FIRED', 'timetable', pulse.now(), occurrence, job_id
+    from patience, moved
+),
+made as (
+    insert into pulse.jobs (
+        bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, result_ttl, tags,
+        schedule_id, scheduled_for, submitted_at, run_at, ready_at, status, lease_id
+    )
+    select
+        bucket, job_id, topic, task, payload, priority, max_attempts, retry, timeout, result_ttl, tags,
+        schedule_id, occurrence, pulse.now(), pulse.now(), pulse.now(), 'PENDING',
+        (select extract(epoch from pulse.now()) * 1000000)
+    from patience, moved
+),
+summed as materialized (
+    select bucket, topic, max(priority) as priority, count(*) as jobs from moved group by bucket, topic
+),
+tallied as (
+    insert into pulse.tallies (bucket, topic, to_status, jobs, moved_at)
+    select bucket, topic, 'PENDING', jobs, pulse.now() from summed
+)
+select
+    (select coalesce(sum(jobs), 0) from summed)::int as moved,
+    (select coalesce(json_agg(ready), '[]') from (select topic, priority from summed) as ready)::text as ready;
+
+-- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
+-- Whatever else can become of schedules, in one statement: move the cursors, make the jobs, log what became of every
+-- occurrence. The job is the row its schedule describes. What the log already has as fired makes no job again, even if
+-- the job is long gone.
 -- Everything here goes through an index: plans are pinned, so joining two of the lists would compare each with each.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -55,38 +99,33 @@ with patience as materialized (
 moved as (
     update pulse.schedules
     set next_run_at = plan.next,
-        status = coalesce(plan.status, 'ACTIVE'),
+        status = plan.status,
         error = plan.error,
         buffered_for = plan.buffered,
-        fired = fired + coalesce(plan.count, 1),
-        last_run_at = coalesce(plan.last, case when plan.count is null then plan.cursor else last_run_at end)
+        fired = fired + plan.count,
+        last_run_at = coalesce(plan.last, last_run_at)
     from (
         select * from unnest(
-            :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :own_job_ids::uuid[],
-            :own_run_ats::timestamptz[], :statuses::text[], :errors::text[], :buffered::timestamptz[], :counts::int[],
-            :lasts::timestamptz[]
-        ) as plan (id, cursor, next, job_id, run_at, status, error, buffered, count, last)
+            :ids::uuid[], :cursors::timestamptz[], :nexts::timestamptz[], :statuses::text[], :errors::text[],
+            :buffered::timestamptz[], :counts::int[], :lasts::timestamptz[]
+        ) as plan (id, cursor, next, status, error, buffered, count, last)
         limit cardinality(:ids::uuid[])
     ) as plan
     where schedules.id = plan.id and schedules.next_run_at is not distinct from plan.cursor
-    returning plan.job_id, plan.cursor as occurrence, plan.run_at, schedules.id as schedule_id, bucket, topic, task, payload,
-        priority, max_attempts, retry, timeout, result_ttl, tags
-),
-more as (
-    select fire.job_id, fire.occurrence, fire.run_at, fire.schedule_id, bucket, topic, task, payload,
-        priority, max_attempts, retry, timeout, result_ttl, tags
-    from unnest(
-        :fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[]
-    ) as fire (schedule_id, occurrence, run_at, job_id)
-    cross join lateral (select * from pulse.schedules where schedules.id = fire.schedule_id offset 0) as template
+    returning 1
 ),
 new as materialized (
-    select fire.*
-    from patience, (select * from moved where job_id is not null union all select * from more) as fire
+    select fire.*, template.*
+    from patience, unnest(
+        :fired_by::uuid[], :occurrences::timestamptz[], :run_ats::timestamptz[], :job_ids::uuid[]
+    ) as fire (schedule_id, occurrence, run_at, job_id)
+    cross join lateral (
+        select bucket, topic, task, payload, priority, max_attempts, retry, timeout, result_ttl, tags
+        from pulse.schedules where schedules.id = fire.schedule_id offset 0
+    ) as template
     left join lateral (
         select true as is_known from pulse.fires
         where fires.schedule_id = fire.schedule_id and fires.occurrence = fire.occurrence and outcome = 'FIRED'
-            and :careful::boolean
         offset 0
     ) as before on true
     where is_known is null
@@ -94,7 +133,6 @@ new as materialized (
 fired as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, logged_at, newest, run_at, job_id)
     select schedule_id, occurrence, 'FIRED', :cause, pulse.now(), occurrence, run_at, job_id from new
-    returning 1
 ),
 noted as (
     insert into pulse.fires (schedule_id, occurrence, outcome, cause, reason, logged_at, occurrences, newest)
@@ -120,7 +158,7 @@ made as (
     from new
     left join lateral (
         select true as is_known from pulse.jobs
-        where jobs.bucket = new.bucket and jobs.id = new.job_id and :careful::boolean offset 0
+        where jobs.bucket = new.bucket and jobs.id = new.job_id offset 0
     ) as before on true
     where is_known is null
     returning bucket, topic, priority, status
@@ -131,7 +169,6 @@ tallied as (
 )
 select
     (select count(*) from moved)::int as moved,
-    (select count(*) from fired)::int as fired,
     (select coalesce(json_agg(ready), '[]') from (
         select topic, max(priority) as priority from made where status = 'PENDING' group by topic
     ) as ready)::text as ready;
