@@ -61,16 +61,17 @@ async def test_many_schedules_with_many_to_replay_fire_in_a_moment(engine: Engin
     assert row[0] == 6_000
 
 
+@pytest.mark.parametrize(("most", "minutes"), [(100, 60), (2, 1)])
 async def test_what_one_transaction_makes_is_bounded(
-    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, most: int, minutes: int
 ) -> None:
-    monkeypatch.setattr(fires_module, "MOST_JOBS", 100)
+    monkeypatch.setattr(fires_module, "MOST_JOBS", most)
     for number in range(6):
         await create(engine, name=f"s{number}", every=MINUTE, catch_up=CatchUp.REPLAY)
-    await clock.advance(60 * MINUTE)
+    await clock.advance(minutes * MINUTE)
 
     assert [await engine.duties.fires.fire_due() for _ in range(4)] == [2, 2, 2, 0]
-    assert len(await made(engine)) == 360
+    assert len(await made(engine)) == 6 * minutes
 
 
 @pytest.mark.parametrize("limit", ["MOST_JOBS", "BATCH"])
@@ -103,6 +104,20 @@ async def test_what_waited_fires_when_overlap_is_allowed_meanwhile(engine: Engin
     assert await fire_all(engine) == 1
     assert await occurrences(engine) == [at(12, 1), at(12, 2)]
     assert (await engine.schedules.get("each minute")).buffered_for is None
+
+
+async def test_what_waited_fires_beside_the_next_when_overlap_is_allowed_meanwhile(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    await create(engine, overlap=Overlap.BUFFER_ONE)
+    for _ in range(2):
+        await clock.advance(MINUTE)
+        await fire(engine)
+    await engine.schedules.edit("each minute", {"overlap": Overlap.ALLOW})
+    await clock.advance(MINUTE)
+
+    await fire(engine)
+    assert await occurrences(engine) == [at(12, 1), at(12, 2), at(12, 3)]
 
 
 async def test_a_broken_schedule_stays_broken_whatever_waits_in_its_buffer(

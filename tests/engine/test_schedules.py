@@ -23,6 +23,7 @@ from pulse.model.schedules import (
     ScheduleFilter,
     ScheduleStatus,
 )
+from pulse.store.jobs import Woken
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, claim_one
@@ -128,6 +129,35 @@ async def test_an_hour_away_is_caught_up_with_as_the_policy_says(
     assert (await engine.schedules.get("each minute")).next_run_at == at(13, 1)
     if catch_up is CatchUp.REPLAY:
         assert [job.scheduled_for for job in found] == [at(12, 0) + MINUTE * n for n in range(1, 61)]
+
+
+@pytest.mark.parametrize(("late", "jobs"), [(timedelta(seconds=9), 1), (timedelta(seconds=11), 0)])
+async def test_one_alone_is_skipped_if_it_is_late(
+    engine: Engine, clock: FrozenClock, late: timedelta, jobs: int
+) -> None:
+    await create(engine, cron="1 12 * * *", catch_up=CatchUp.SKIP)
+    await clock.advance(timedelta(seconds=30) + late)
+    await fire(engine)
+    assert len(await made(engine)) == jobs
+    [line] = await log(engine)
+    assert line.outcome is (FireOutcome.FIRED if jobs else FireOutcome.SKIPPED)
+    assert (await engine.schedules.get("each minute")).next_run_at == at(12, 1) + 24 * HOUR
+
+
+async def test_what_fires_is_counted_and_workers_are_told_by_the_most_urgent(
+    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for priority in (3, 9, 1):
+        await create(engine, name=f"p{priority}", job=a_new_job(topic="post", priority=priority))
+    await create(engine, name="other", job=a_new_job(topic="other"))
+    told: list[Woken] = []
+    monkeypatch.setattr(engine.wakeups, "wake", told.extend)
+    await clock.advance(MINUTE)
+    await fire(engine)
+    assert sorted(told) == [Woken("other", 0), Woken("post", 9)]
+    counts = {topic.topic: topic.counts for topic in await engine.jobs.counts()}
+    assert {topic: count[JobStatus.PENDING] for topic, count in counts.items()} == {"other": 1, "post": 3}
+    assert sum(engine.instruments.fires.counts) == 4
 
 
 async def test_two_hundred_broken_schedules_at_the_head_delay_nobody(
