@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
+from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import Jobs
 from pulse.model.jobs import Claim, NewJob, Outcome, Report
 from pulse.settings import Settings
 from pulse.store.pool import Database, connect_options
@@ -71,7 +71,7 @@ async def drain_both(admin: Any, settings: Settings, jobs: int, connections: int
             for which in order:
                 left = Left(size)
                 consumers = (
-                    [consume_engine(engine.jobs, left) for _ in range(connections)]
+                    [consume_engine(engine.claims, left) for _ in range(connections)]
                     if which == "engine"
                     else [consume_lean(conn, left) for conn in conns]
                 )
@@ -94,15 +94,16 @@ class Left:
         return taken
 
 
-async def consume_engine(jobs: Jobs, left: Left) -> None:
+async def consume_engine(claims: Claims, left: Left) -> None:
     while slots := left.take():
-        claims = await jobs.claim("bench", worker="bench", slots=slots)
-        left.jobs += slots - len(claims)
-        await complete(jobs, claims)
+        claimed = await claims.claim("bench", worker="bench", slots=slots)
+        left.jobs += slots - len(claimed)
+        await complete(claims, claimed)
 
 
-async def complete(jobs: Jobs, claims: list[Claim]) -> None:
-    await jobs.report([Report(id=c.id, lease_id=c.lease_id, outcome=Outcome.COMPLETE, result="true") for c in claims])
+async def complete(claims: Claims, claimed: list[Claim]) -> None:
+    done = [Report(id=c.id, lease_id=c.lease_id, outcome=Outcome.COMPLETE, result="true") for c in claimed]
+    await claims.report(done)
 
 
 async def consume_lean(conn: Any, left: Left) -> None:
@@ -119,7 +120,7 @@ async def count_transactions(admin: Any, settings: Settings, jobs: int, connecti
     before = await transactions(admin)
     async with await Database.connect(settings) as database:
         engine, left = Engine(database, buckets=1), Left(jobs)
-        await asyncio.gather(*[consume_engine(engine.jobs, left) for _ in range(connections)])
+        await asyncio.gather(*[consume_engine(engine.claims, left) for _ in range(connections)])
     after = await transactions(admin)
     return after[0] - before[0], after[1] - before[1]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks.drain import BATCH, complete, fill, transactions
+from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import Jobs
 from pulse.settings import Settings
 from pulse.store.pool import Database
 
@@ -71,17 +71,17 @@ async def work(url: str) -> None:
     """One process: connect, wait for the word, drain, tell how many."""
     async with await Database.connect(Settings(database_url=url, pool_size=1, notify=False)) as database:
         engine = Engine(database, buckets=1)
-        await engine.jobs.claim("nothing", worker="bench", slots=1)  # prepares the statement
+        await engine.claims.claim("nothing", worker="bench", slots=1)  # prepares the statement
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        print(json.dumps(await drain_alone(engine.jobs)), flush=True)
+        print(json.dumps(await drain_alone(engine.claims)), flush=True)
 
 
-async def drain_alone(jobs: Jobs) -> int:
+async def drain_alone(claims: Claims) -> int:
     done = 0
-    while claims := await jobs.claim("bench", worker="bench", slots=BATCH):
-        await complete(jobs, claims)
-        done += len(claims)
+    while claimed := await claims.claim("bench", worker="bench", slots=BATCH):
+        await complete(claims, claimed)
+        done += len(claimed)
     return done
 
 

@@ -131,7 +131,7 @@ def engine(database: Database, settings: Settings) -> Engine:
     Its claims always look from the start: with time standing still, all that is ready became so at one instant.
     """
     engine = Engine(database, buckets=settings.buckets)
-    engine.jobs._marks = Marks(clock=count(step=10).__next__)
+    engine.claims._marks = Marks(clock=count(step=10).__next__)
     return engine
 
 

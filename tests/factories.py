@@ -23,7 +23,7 @@ async def submit_one(engine: Engine, **given: Any) -> UUID:
 
 
 async def claim_one(engine: Engine, topic: str = "mail", worker: str = "w1") -> Claim:
-    [claim] = await engine.jobs.claim(topic, worker=worker, slots=1)
+    [claim] = await engine.claims.claim(topic, worker=worker, slots=1)
     return claim
 
 
@@ -59,7 +59,7 @@ async def a_job(engine: Engine, clock: FrozenClock, status: JobStatus, **given: 
         JobStatus.DEAD_LETTERED: Outcome.DISCARD,
     }
     if status is not JobStatus.RUNNING:
-        await engine.jobs.report([a_report(claim, outcomes[status])])
+        await engine.claims.report([a_report(claim, outcomes[status])])
     job = await engine.jobs.get(job_id)
     assert job.status is status
     return job

@@ -204,7 +204,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
 
 
 def make_dispatch(engine: Engine, access: Access) -> Dispatch:
-    dispatcher = Dispatcher(engine.jobs, engine.settings)
+    dispatcher = Dispatcher(engine.jobs, engine.claims, engine.settings)
     engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
     engine.wakeups.on_moved(dispatcher.replace)
     engine.wakeups.on_taken(dispatcher.can_take)

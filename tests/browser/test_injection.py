@@ -144,9 +144,9 @@ async def plant_jobs(house: House, name: str) -> list[Any]:
     jobs = house.engine.jobs
     given = {"task": name, "topic": name, "tags": (name,), "payload": JSON, "trace": {TEXT: TEXT, "parent": TEXT}}
     dead, running, done = [await submit_one(house.engine, **given, unique_key=f"{name}{n}") for n in range(3)]
-    claims = {claim.id: claim for claim in await jobs.claim(name, worker=name, slots=3)}
-    await jobs.report([a_report(claims[dead], Outcome.DISCARD, error=TEXT, traceback=TEXT)])
-    await jobs.report([a_report(claims[done], result=JSON)])
+    claims = {claim.id: claim for claim in await house.engine.claims.claim(name, worker=name, slots=3)}
+    await house.engine.claims.report([a_report(claims[dead], Outcome.DISCARD, error=TEXT, traceback=TEXT)])
+    await house.engine.claims.report([a_report(claims[done], result=JSON)])
     waiting = await submit_one(house.engine, **given)
     await jobs.pause(name, reason=TEXT[:MANY])
     await change(house, "update pulse.jobs set progress = $1::text::jsonb where id = $2", JSON, running)

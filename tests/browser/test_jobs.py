@@ -24,21 +24,21 @@ TimeoutError: the mail server did not answer within 10 s"""
 
 async def some_jobs(house: House) -> dict[str, UUID]:
     """One in each state, with all that a job can have."""
-    jobs, ids = house.engine.jobs, {}
+    jobs, claims, ids = house.engine.jobs, house.engine.claims, {}
     ids["dead"] = await submit_one(
         house.engine, task="send_receipt", topic="mail", tags=("vip", "eu"), unique_key="order-42", max_attempts=1,
         payload='{"order": 42, "to": "ada@example.org", "lines": [{"sku": "A-1", "count": 3}]}',
     )  # fmt: skip
     claim = await claim_one(house.engine, worker="shop/mail-1")
     error = "TimeoutError: the mail server did not answer within 10 s"
-    await jobs.report([a_report(claim, Outcome.FAIL, error=error, traceback=TRACEBACK)])
+    await claims.report([a_report(claim, Outcome.FAIL, error=error, traceback=TRACEBACK)])
     ids["done"] = await submit_one(house.engine, task="send_receipt", topic="mail")
-    await jobs.report([a_report(await claim_one(house.engine), result='{"sent": true}')])
+    await claims.report([a_report(await claim_one(house.engine), result='{"sent": true}')])
     ids["running"] = await submit_one(house.engine, task="resize", topic="images")
     claim = await claim_one(house.engine, "images", worker="shop/images-2")
-    await jobs.progress([Progress(id=claim.id, lease_id=claim.lease_id, value='{"done": 30, "of": 120}')])
+    await claims.progress([Progress(id=claim.id, lease_id=claim.lease_id, value='{"done": 30, "of": 120}')])
     ids["retrying"] = await submit_one(house.engine, task="sync", topic="crm")
-    await jobs.report(
+    await claims.report(
         [a_report(await claim_one(house.engine, "crm"), Outcome.FAIL, error="502 Bad Gateway", delay=HOUR)]
     )
     ids["later"] = await submit_one(house.engine, task="report", delay=HOUR)
@@ -81,13 +81,13 @@ async def test_a_running_job_shows_its_progress_and_its_end_by_itself(house: Hou
     page = await visit.go(f"/jobs/{job_id}")
     await page.get_by_label("Reason for canceling").fill("half typed")
 
-    await house.engine.jobs.progress([Progress(id=claim.id, lease_id=claim.lease_id, value='{"done": 3, "of": 12}')])
+    await house.engine.claims.progress([Progress(id=claim.id, lease_id=claim.lease_id, value='{"done": 3, "of": 12}')])
     await expect(page.locator("progress")).to_have_attribute("value", "3")
     await expect(page.get_by_label("Reason for canceling")).to_have_value("half typed")
     await expect(page.get_by_label("Reason for canceling")).to_be_focused()
     await visit.shot("job-running")
 
-    await house.engine.jobs.report([a_report(claim, result='{"sent": true}')])
+    await house.engine.claims.report([a_report(claim, result='{"sent": true}')])
     await expect(page.get_by_text("completed by attempt 1")).to_be_visible()
     await expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
@@ -229,7 +229,7 @@ async def test_hostile_texts_do_nothing(house: House, visit: Visit) -> None:
     payload = '{"x": "' + "<script>alert(1)</script>" * 40_000 + '"}'
     job_id = await submit_one(house.engine, payload=payload, trace={HOSTILE: HOSTILE}, **given)
     claim = await claim_one(house.engine, HOSTILE_NAME, worker=HOSTILE_NAME)
-    await house.engine.jobs.report([a_report(claim, Outcome.DISCARD, error=HOSTILE, traceback=HOSTILE)])
+    await house.engine.claims.report([a_report(claim, Outcome.DISCARD, error=HOSTILE, traceback=HOSTILE)])
     await house.engine.jobs.pause(HOSTILE_NAME, reason=HOSTILE)
 
     page = await visit.go("/jobs")

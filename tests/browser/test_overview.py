@@ -18,7 +18,7 @@ async def some_work(house: House) -> None:
     for number in range(5):
         await submit_one(house.engine)
         claim = await claim_one(house.engine)
-        await house.engine.jobs.report([a_report(claim, Outcome.DISCARD if number == 0 else Outcome.COMPLETE)])
+        await house.engine.claims.report([a_report(claim, Outcome.DISCARD if number == 0 else Outcome.COMPLETE)])
     await submit_one(house.engine, topic="waiting")
     await house.engine.duties.tally()
 

@@ -105,7 +105,7 @@ async def test_one_schedule_with_its_log(house: House, visiting: Visiting, kind:
     end = datetime.now(UTC) - timedelta(days=1)
     await house.engine.schedules.backfill(berlin.id, start=end - timedelta(days=3), end=end, limit=10)
     claim = await claim_one(house.engine)
-    await house.engine.jobs.report([a_report(claim, Outcome.DISCARD)])
+    await house.engine.claims.report([a_report(claim, Outcome.DISCARD)])
     await change(house, f"insert into pulse.fires values ('{berlin.id}', now() - interval '9 days', 'SKIPPED', "
                         "'timetable', now(), 4, now() - interval '5 days', null, null, 'paused')")  # fmt: skip
     visit = await visiting(**({"viewport": PHONE} if kind == "phone" else {}))

@@ -176,7 +176,7 @@ async def test_it_counts_what_waits_and_runs_in_its_topics(engine: Engine, setti
 
         claims = [await claim_one(engine), await claim_one(engine)]
         assert await asking.fetchval(QUERY) == 4
-        await engine.jobs.report([a_report(claims[0]), a_report(claims[1], Outcome.DISCARD)])
+        await engine.claims.report([a_report(claims[0]), a_report(claims[1], Outcome.DISCARD)])
         assert await asking.fetchval(QUERY) == 2
         await engine.duties.tally()
         assert await asking.fetchval(QUERY) == 2

@@ -71,7 +71,7 @@ class Pulse:
             job_id = await submit_one(engine, **given)
             claim = await claim_one(engine, given.get("topic", "mail"))
             report = a_report(claim, Outcome.DISCARD, error=error, traceback=traceback)
-            _ = await engine.jobs.report([report])
+            _ = await engine.claims.report([report])
             return job_id
 
         return use(self.settings, work)

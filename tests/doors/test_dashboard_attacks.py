@@ -232,9 +232,9 @@ async def marked(settings: Settings, conn: Connection) -> AsyncIterator[tuple[Ht
     knowing = replace(settings, redact="password, card.number", alarm_networks="127.0.0.0/8")
     async with open_engine(knowing) as engine, served_http(knowing) as http:
         ids = [await submit_one(engine, payload=SECRET, unique_key=str(number)) for number in range(4)]
-        claims = {claim.id: claim for claim in await engine.jobs.claim("mail", worker="w", slots=3)}
-        await engine.jobs.report([a_report(claims[ids[0]], Outcome.DISCARD, error="x", traceback="x")])
-        await engine.jobs.report([a_report(claims[ids[1]], Outcome.FAIL, error="x", traceback="x")])
+        claims = {claim.id: claim for claim in await engine.claims.claim("mail", worker="w", slots=3)}
+        await engine.claims.report([a_report(claims[ids[0]], Outcome.DISCARD, error="x", traceback="x")])
+        await engine.claims.report([a_report(claims[ids[1]], Outcome.FAIL, error="x", traceback="x")])
         schedule, alarm = await make(engine, "nightly"), await set_one(engine, name="tea", payload=SECRET)
         for sql in (
             f"update pulse.jobs set last_error = '{TOLD}' where last_error is not null",

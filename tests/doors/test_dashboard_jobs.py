@@ -42,7 +42,7 @@ async def post(http: Http, path: str, **form: str) -> httpx.Response:
 
 async def dead_letter(engine: Engine, **given: object) -> object:
     job_id = await submit_one(engine, **given)
-    await engine.jobs.report([a_report(await claim_one(engine, str(given.get("topic", "mail"))), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine, str(given.get("topic", "mail"))), Outcome.DISCARD)])
     return job_id
 
 
@@ -92,7 +92,7 @@ async def test_everything_a_user_or_worker_writes_is_shown_as_text(http: Http, e
     given = {"task": HOSTILE_NAME, "topic": HOSTILE_NAME, "tags": (HOSTILE_NAME,), "unique_key": HOSTILE}
     job_id = await submit_one(engine, payload=payload, trace={HOSTILE: HOSTILE, "parent": HOSTILE}, **given)
     claim = await claim_one(engine, HOSTILE_NAME, worker=HOSTILE_NAME)
-    await engine.jobs.report([a_report(claim, Outcome.DISCARD, error=HOSTILE, traceback=HOSTILE * 100)])
+    await engine.claims.report([a_report(claim, Outcome.DISCARD, error=HOSTILE, traceback=HOSTILE * 100)])
     await engine.jobs.pause(HOSTILE_NAME, reason=HOSTILE)
     seat = Seat(HOSTILE_NAME, [Pool((HOSTILE_NAME,), 3)], version=HOSTILE_NAME)
     await engine.workers.duty(lambda: [seat])()
@@ -185,10 +185,10 @@ async def test_a_bulk_touches_what_was_there_at_the_preview_and_says_what_had_ch
 
 async def test_dead_letters_are_replayed_together_but_not_those_that_died_later(http: Http, engine: Engine) -> None:
     first, second = await submit_one(engine), await submit_one(engine)
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
     preview = await read(http, "/jobs/bulk?error=wanted")
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', preview))
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
 
     answer = await post(http, "/jobs/bulk", **fields)
 

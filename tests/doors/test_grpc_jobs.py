@@ -54,7 +54,7 @@ async def client(server: Server, engine: Engine) -> AsyncIterator[Client]:
 
 async def dead_letter(engine: Engine, **given: Any) -> UUID:
     job_id = await submit_one(engine, **given)
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
     return job_id
 
 
@@ -231,7 +231,7 @@ async def test_an_end_in_this_process_is_heard_of(client: Client, engine: Engine
     await asyncio.sleep(0.2)
     started = time.monotonic()
 
-    await engine.jobs.report([a_report(claim)])
+    await engine.claims.report([a_report(claim)])
 
     assert [(await each).status for each in waiting] == [pb.COMPLETED] * 3
     assert time.monotonic() - started < 1  # a few milliseconds, on a machine with nothing else to do

@@ -593,7 +593,7 @@ async def test_a_claim_that_was_lost_to_another_is_answered_so_and_the_others_st
     """By any server, also by one that did not hand it out: a batch must not fail for what one of its jobs has lost."""
     await submit(engine, 2)
     kept, lost = [shown(await claim_one(engine, worker="local/w1")) for _ in range(2)]
-    await jobs.release([Lease(UUID(lost.job_id), lost.lease_id)])
+    await engine.claims.release([Lease(UUID(lost.job_id), lost.lease_id)])
     stolen = await claim_one(engine, worker="local/w2")
     stream = Stream(client, None, "w1", ())
 

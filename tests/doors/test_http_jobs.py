@@ -29,8 +29,8 @@ async def submit(http: Http, **fields: Any) -> Any:
 
 
 async def finish(engine: Engine, outcome: Outcome = Outcome.COMPLETE, **how: Any) -> None:
-    [claim] = await engine.jobs.claim("mail", worker="w", slots=1)
-    await engine.jobs.report([Report(id=claim.id, lease_id=claim.lease_id, outcome=outcome, **how)])
+    [claim] = await engine.claims.claim("mail", worker="w", slots=1)
+    await engine.claims.report([Report(id=claim.id, lease_id=claim.lease_id, outcome=outcome, **how)])
 
 
 # --- submitting

@@ -106,9 +106,9 @@ async def go_through(agent: Agent, engine: Engine) -> None:
     submitted = await agent.call("job_submit", task="greet", args={"name": "Ada"})
     assert submitted["is_new"]
     assert (await agent.call("job_status", id=submitted["id"]))["status"] == "PENDING"
-    [claim] = await engine.jobs.claim("greet", worker="w", slots=1)
+    [claim] = await engine.claims.claim("greet", worker="w", slots=1)
     report = Report(id=claim.id, lease_id=claim.lease_id, outcome=Outcome.COMPLETE, result='"hello Ada"')
-    await engine.jobs.report([report])
+    await engine.claims.report([report])
     done = await agent.call("job_status", id=submitted["id"])
     assert (done["status"], done["is_finished"], done["result"]) == ("COMPLETED", True, "hello Ada")
 

@@ -64,19 +64,19 @@ async def test_they_add_up_to_what_the_run_did(engine: Engine, clock: FrozenCloc
     one reaped, and one that nobody has looked at."""
     await engine.jobs.submit([a_new_job(topic="mail", retry=AT_ONCE) for _ in range(12)])
     await clock.advance(timedelta(seconds=3))
-    claims = await engine.jobs.claim("mail", worker="w", slots=11)
+    claims = await engine.claims.claim("mail", worker="w", slots=11)
     await clock.advance(timedelta(seconds=0.2))
     outcomes = [Outcome.COMPLETE] * 4 + [Outcome.FAIL] + [Outcome.DISCARD] * 2 + [Outcome.SNOOZE]
-    await engine.jobs.report([a_report(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=False)])
+    await engine.claims.report([a_report(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=False)])
     await engine.jobs.cancel(claims[8].id)
-    await engine.jobs.release([lease_of(claims[9])])
+    await engine.claims.release([lease_of(claims[9])])
     await clock.advance(engine.settings.lease)
     assert await engine.duties.reap() == 1
     await engine.duties.promote()
-    again = await engine.jobs.claim("mail", worker="w", slots=4)
+    again = await engine.claims.claim("mail", worker="w", slots=4)
     [retried] = [claim for claim in again if claim.id == claims[4].id]
-    await engine.jobs.report([a_report(retried)])
-    await engine.jobs.release([lease_of(claim) for claim in again if claim.id != retried.id])
+    await engine.claims.report([a_report(retried)])
+    await engine.claims.release([lease_of(claim) for claim in again if claim.id != retried.id])
     if is_rolled:
         while (await engine.duties.tally()) == timedelta():
             pass
@@ -131,7 +131,7 @@ async def test_schedules_pauses_and_workers_are_told(
 async def test_every_metric_is_explained_and_has_its_kind(engine: Engine, clock: FrozenClock) -> None:
     await engine.schedules.create(NewSchedule(name="a", job=a_new_job(), every=timedelta(minutes=1)))
     await submit_one(engine)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
     engine.instruments.wake_outcomes["delivered"] += 1
     engine.beats += [loop.beat for loop in engine.duties.loops()]
 

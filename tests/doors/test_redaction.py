@@ -352,10 +352,10 @@ async def test_a_worker_that_does_not_know_the_setting_gives_nothing_away(marked
 async def test_what_was_recorded_before_a_field_was_marked_is_masked_when_it_is_read(marked: Settings) -> None:
     async with open_engine(replace(marked, redact="")) as engine:
         [job] = await engine.jobs.submit([NewJob(task="mail", payload=json.dumps(SECRET), max_attempts=1)])
-        [claim] = await engine.jobs.claim("mail", worker="w", slots=1)
+        [claim] = await engine.claims.claim("mail", worker="w", slots=1)
         words = f"declined {SECRET['password']} {NUMBER}"
         failed = Report(id=job.id, lease_id=claim.lease_id, outcome=Outcome.FAIL, error=words, traceback=words)
-        await engine.jobs.report([failed])
+        await engine.claims.report([failed])
 
     async with open_engine(marked) as engine:
         seen = [await engine.jobs.get(job.id), await engine.jobs.attempts(job.id), await engine.jobs.find()]

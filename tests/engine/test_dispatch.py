@@ -16,6 +16,7 @@ from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine
 from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import DatabaseUnreachable
+from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import Claim, JobStatus, Lease, NewJob
 from pulse.settings import Settings
 from pulse.store.pool import Connection
@@ -32,7 +33,7 @@ def a_seat(worker: str = "w1", slots: int = 10, topics: tuple[str, ...] = ("mail
 
 @pytest.fixture
 def dispatcher(engine: Engine, settings: Settings) -> Dispatcher:
-    found = Dispatcher(engine.jobs, replace(settings, tick=A_TICK))
+    found = Dispatcher(engine.jobs, engine.claims, replace(settings, tick=A_TICK))
     engine.wakeups.on_wake(lambda woken: found.hear(woken.topic))
     return found
 
@@ -185,14 +186,14 @@ async def test_what_was_claimed_while_its_worker_left_goes_back(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = await engine.jobs.submit([a_new_job()])
-    seat, claim_for = a_seat(), engine.jobs.claim_for
+    seat, claim_for = a_seat(), engine.claims.claim_for
 
     async def claim_and_lose(*args: Any, **kwargs: Any) -> list[Claim]:
         claims = await claim_for(*args, **kwargs)
         await dispatcher.leave(seat)
         return claims
 
-    monkeypatch.setattr(engine.jobs, "claim_for", claim_and_lose)
+    monkeypatch.setattr(engine.claims, "claim_for", claim_and_lose)
     dispatcher.join(seat)
     async with running(dispatcher):
         await asyncio.sleep(0.1)
@@ -230,14 +231,14 @@ async def test_draining_sends_everyone_elsewhere_and_claims_no_more(engine: Engi
 async def test_a_claim_that_fails_ends_no_stream(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim_for, failures = engine.jobs.claim_for, iter([True, True, False, False, False])
+    claim_for, failures = engine.claims.claim_for, iter([True, True, False, False, False])
 
     async def sometimes(*args: Any, **kwargs: Any) -> list[Claim]:
         if next(failures):
             raise DatabaseUnreachable("away")
         return await claim_for(*args, **kwargs)
 
-    monkeypatch.setattr(engine.jobs, "claim_for", sometimes)
+    monkeypatch.setattr(engine.claims, "claim_for", sometimes)
     await engine.jobs.submit([a_new_job()])
     seat = a_seat()
     dispatcher.join(seat)
@@ -265,13 +266,13 @@ async def test_a_canceled_job_is_told_to_its_worker_if_it_sits_here(engine: Engi
 
 async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None:
     jobs = await engine.jobs.submit([a_new_job() for _ in range(3)])
-    claims = await engine.jobs.claim("mail", worker="w1", slots=2)
-    [others] = await engine.jobs.claim("mail", worker="w2", slots=2)
+    claims = await engine.claims.claim("mail", worker="w1", slots=2)
+    [others] = await engine.claims.claim("mail", worker="w2", slots=2)
 
     held = [Lease(claims[0].id, claims[0].lease_id)]
-    now = await engine.jobs.read_clock()
-    assert await engine.jobs.release_unheld("w1", held, before=claims[0].claimed_at) == 0, "given since"
-    assert await engine.jobs.release_unheld("w1", held, before=now) == 1
+    now = await engine.read_clock()
+    assert await engine.claims.release_unheld("w1", held, before=claims[0].claimed_at) == 0, "given since"
+    assert await engine.claims.release_unheld("w1", held, before=now) == 1
 
     found = {job.id: await engine.jobs.get(job.id) for job in jobs}
     assert found[claims[0].id].status is JobStatus.RUNNING
@@ -282,23 +283,23 @@ async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None
         0,
         claims[1].lease_id + 1,
     )
-    assert await engine.jobs.release_unheld("w1", held, before=now) == 0
+    assert await engine.claims.release_unheld("w1", held, before=now) == 0
 
 
 async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job()])
-    [first] = await engine.jobs.claim("mail", worker="w1", slots=1)
-    await engine.jobs.release([Lease(first.id, first.lease_id)])
-    await engine.jobs.claim("mail", worker="w1", slots=1)
+    [first] = await engine.claims.claim("mail", worker="w1", slots=1)
+    await engine.claims.release([Lease(first.id, first.lease_id)])
+    await engine.claims.claim("mail", worker="w1", slots=1)
 
-    now = await engine.jobs.read_clock()
-    assert await engine.jobs.release_unheld("w1", [Lease(first.id, first.lease_id)], before=now) == 1
+    now = await engine.read_clock()
+    assert await engine.claims.release_unheld("w1", [Lease(first.id, first.lease_id)], before=now) == 1
 
 
 async def test_whose_a_claim_is(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job()])
-    [claim] = await engine.jobs.claim("mail", worker="w1", slots=1)
-    found = await engine.jobs.claims_of([Lease(claim.id, 1), Lease(claim.id, claim.lease_id)])
+    [claim] = await engine.claims.claim("mail", worker="w1", slots=1)
+    found = await engine.claims.claims_of([Lease(claim.id, 1), Lease(claim.id, claim.lease_id)])
 
     assert found == {claim.id: (claim.id, claim.lease_id, "mail", "w1")}
 
@@ -306,14 +307,14 @@ async def test_whose_a_claim_is(engine: Engine) -> None:
 async def test_whatever_goes_wrong_the_next_step_is_taken(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim_for, problems = engine.jobs.claim_for, [RuntimeError("nobody thought of this")]
+    claim_for, problems = engine.claims.claim_for, [RuntimeError("nobody thought of this")]
 
     async def sometimes(*args: Any, **kwargs: Any) -> list[Claim]:
         if problems:
             raise problems.pop()
         return await claim_for(*args, **kwargs)
 
-    monkeypatch.setattr(engine.jobs, "claim_for", sometimes)
+    monkeypatch.setattr(engine.claims, "claim_for", sometimes)
     await engine.jobs.submit([a_new_job()])
     seat = a_seat()
     dispatcher.join(seat)
@@ -326,14 +327,14 @@ async def test_what_was_claimed_for_places_that_are_gone_is_given_back(
 ) -> None:
     """A worker that stops says that no place is free and reads up to what was sent: nothing may come after that."""
     seat = a_seat(slots=3)
-    claim_for = engine.jobs.claim_for
+    claim_for = engine.claims.claim_for
 
     async def claim_slowly(*args: Any, **given: Any) -> list[Claim]:
         claims = await claim_for(*args, **given)
         dispatcher.offer(seat, received=0, free=[1])
         return claims
 
-    monkeypatch.setattr(engine.jobs, "claim_for", claim_slowly)
+    monkeypatch.setattr(engine.claims, "claim_for", claim_slowly)
     await engine.jobs.submit([a_new_job() for _ in range(3)])
     dispatcher.join(seat)
 
@@ -409,7 +410,7 @@ async def _is_quiet(dispatcher: Dispatcher) -> bool:
 async def test_others_go_the_usual_way(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, jobs: list[NewJob]
 ) -> None:
-    monkeypatch.setattr(engine.jobs, "submit_claimed", None)
+    monkeypatch.setattr(engine.claims, "submit_claimed", None)
     async with settled(dispatcher, a_seat()):
         assert [answer.created for answer in await dispatcher.submit(jobs)] == [True] * len(jobs)
 
@@ -419,15 +420,15 @@ async def test_where_jobs_may_wait_for_the_same_places_it_goes_the_usual_way(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
     """Also while a claim is under way: which places it takes is not known until it is answered."""
-    is_under_way, is_to_end, claim_for = asyncio.Event(), asyncio.Event(), engine.jobs.claim_for
+    is_under_way, is_to_end, claim_for = asyncio.Event(), asyncio.Event(), engine.claims.claim_for
 
     async def claim_slowly(*args: Any, **kwargs: Any) -> list[Claim]:
         is_under_way.set()
         await is_to_end.wait()
         return await claim_for(*args, **kwargs)
 
-    monkeypatch.setattr(engine.jobs, "submit_claimed", None)
-    monkeypatch.setattr(engine.jobs, "claim_for", claim_slowly)
+    monkeypatch.setattr(engine.claims, "submit_claimed", None)
+    monkeypatch.setattr(engine.claims, "claim_for", claim_slowly)
     seat = a_seat(topics=("mail", "other"))
     dispatcher.join(seat)
     dispatcher._maybe_ready = {topic: None}
@@ -478,7 +479,7 @@ async def test_no_more_is_handed_out_than_there_are_places(engine: Engine, dispa
 async def test_a_place_is_kept_while_the_worker_speaks(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed = a_seat(slots=1), engine.jobs.submit_claimed
+    seat, submit_claimed = a_seat(slots=1), engine.claims.submit_claimed
     rooms: list[int] = []
 
     async def submit_and_hear(*args: Any, **kwargs: Any) -> Any:
@@ -486,7 +487,7 @@ async def test_a_place_is_kept_while_the_worker_speaks(
         rooms.append(seat.credit("mail"))
         return await submit_claimed(*args, **kwargs)
 
-    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_and_hear)
+    monkeypatch.setattr(engine.claims, "submit_claimed", submit_and_hear)
     async with settled(dispatcher, seat):
         await dispatcher.submit([a_new_job()])
         assert len(await jobs_of(seat, 0.05)) == 1
@@ -498,7 +499,7 @@ async def test_a_place_is_kept_while_the_worker_speaks(
 async def test_a_job_whose_worker_is_gone_by_then_is_anothers_uncharged(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    seat, other, submit_claimed = a_seat("w1"), a_seat("w2"), engine.jobs.submit_claimed
+    seat, other, submit_claimed = a_seat("w1"), a_seat("w2"), engine.claims.submit_claimed
 
     async def submit_and_lose(*args: Any, **kwargs: Any) -> Any:
         answer = await submit_claimed(*args, **kwargs)
@@ -511,7 +512,7 @@ async def test_a_job_whose_worker_is_gone_by_then_is_anothers_uncharged(
         dispatcher.join(other)
         return answer
 
-    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_and_lose)
+    monkeypatch.setattr(engine.claims, "submit_claimed", submit_and_lose)
     async with settled(dispatcher, seat):
         [submitted] = await dispatcher.submit([a_new_job()])
         [claim] = await jobs_of(other)
@@ -522,7 +523,7 @@ async def test_a_job_whose_worker_is_gone_by_then_is_anothers_uncharged(
 
 async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: Dispatcher) -> None:
     seat = a_seat()
-    job = a_new_job(id=engine.jobs._place([a_new_job()])[0].id)
+    job = a_new_job(id=Mint().ids([bucket_of_topic("mail", engine.jobs.buckets)])[0])
     async with settled(dispatcher, seat):
         answers = await asyncio.gather(*(dispatcher.submit([job]) for _ in range(5)))
         assert len(await jobs_of(seat)) == 1
@@ -534,14 +535,14 @@ async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: D
 async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed, is_under_way = a_seat(), engine.jobs.submit_claimed, asyncio.Event()
+    seat, submit_claimed, is_under_way = a_seat(), engine.claims.submit_claimed, asyncio.Event()
 
     async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
         is_under_way.set()
         await asyncio.sleep(0.02)
         return await submit_claimed(*args, **kwargs)
 
-    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_slowly)
+    monkeypatch.setattr(engine.claims, "submit_claimed", submit_slowly)
     async with settled(dispatcher, seat):
         call = asyncio.create_task(dispatcher.submit([a_new_job()]))
         await is_under_way.wait()
@@ -552,7 +553,7 @@ async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
 async def test_draining_waits_for_what_is_being_submitted(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed, is_under_way = a_seat(), engine.jobs.submit_claimed, asyncio.Event()
+    seat, submit_claimed, is_under_way = a_seat(), engine.claims.submit_claimed, asyncio.Event()
 
     async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
         answer = await submit_claimed(*args, **kwargs)
@@ -560,7 +561,7 @@ async def test_draining_waits_for_what_is_being_submitted(
         await asyncio.sleep(0.05)
         return answer
 
-    monkeypatch.setattr(engine.jobs, "submit_claimed", submit_slowly)
+    monkeypatch.setattr(engine.claims, "submit_claimed", submit_slowly)
     async with settled(dispatcher, seat):
         call = asyncio.create_task(dispatcher.submit([a_new_job()]))
         await is_under_way.wait()

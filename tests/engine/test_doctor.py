@@ -268,7 +268,7 @@ async def test_nobody_does_the_duties(healthy: Settings, admin: Any) -> None:
     async with open_engine(healthy) as engine:
         minute = timedelta(minutes=1)
         await engine.jobs.submit([a_new_job(delay=minute), a_new_job(topic="lost"), a_new_job(topic="over")])
-        await engine.jobs.claim("lost", worker="w1", slots=1)
+        await engine.claims.claim("lost", worker="w1", slots=1)
         await engine.schedules.create(hourly("hourly"))
     late = "pulse.now() - interval '10 minutes'"
     await admin.execute(f"update pulse.jobs set run_at = {late} where status = 'SCHEDULED'")

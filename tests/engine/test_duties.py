@@ -212,7 +212,7 @@ async def test_a_job_is_not_claimed_past_its_deadline_even_before_anybody_looked
 
     await clock.advance(SECOND)
 
-    assert await engine.jobs.claim("mail", worker="w1", slots=1) == []
+    assert await engine.claims.claim("mail", worker="w1", slots=1) == []
 
 
 async def test_many_late_jobs_are_expired_in_batches(
@@ -236,7 +236,7 @@ async def delays_of(engine: Engine, clock: FrozenClock, failures: int, **given: 
     job_id = await submit_one(engine, max_attempts=1_000, **given)
     delays = []
     for _ in range(failures):
-        await engine.jobs.report([a_report(await claim_one(engine), Outcome.FAIL)])
+        await engine.claims.report([a_report(await claim_one(engine), Outcome.FAIL)])
         job = await engine.jobs.get(job_id)
         assert job.status is JobStatus.RETRYING
         delays.append((job.run_at - clock.instant).total_seconds())
@@ -278,8 +278,8 @@ async def test_by_default_it_waits_the_square_of_its_failures_give_or_take_a_ten
 
 async def test_jitter_spreads_a_burst_of_failures(engine: Engine, clock: FrozenClock) -> None:
     await engine.jobs.submit([a_new_job(retry=RetryPolicy(kind="fixed", base=100, jitter=0.5)) for _ in range(200)])
-    claims = await engine.jobs.claim("mail", worker="w1", slots=200)
-    await engine.jobs.report([a_report(claim, Outcome.FAIL) for claim in claims])
+    claims = await engine.claims.claim("mail", worker="w1", slots=200)
+    await engine.claims.report([a_report(claim, Outcome.FAIL) for claim in claims])
 
     waits = [((await engine.jobs.get(claim.id)).run_at - clock.instant).total_seconds() for claim in claims]
 
@@ -292,9 +292,9 @@ async def test_jitter_spreads_a_burst_of_failures(engine: Engine, clock: FrozenC
 async def test_what_was_not_charged_does_not_make_it_wait_longer(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine, retry=RetryPolicy(jitter=0), max_attempts=2)
     for _ in range(3):
-        await engine.jobs.release([lease_of(await claim_one(engine))])
+        await engine.claims.release([lease_of(await claim_one(engine))])
 
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.FAIL)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.FAIL)])
 
     assert (await engine.jobs.get(job_id)).run_at - clock.instant == SECOND
 
@@ -318,7 +318,7 @@ async def test_only_expired_leases_are_taken_away(engine: Engine, clock: FrozenC
     young = await a_job(engine, clock, JobStatus.RUNNING, topic="mail")
     renewed = await a_job(engine, clock, JobStatus.RUNNING, topic="mail")
     await clock.advance(LEASE - SECOND)
-    await engine.jobs.heartbeat([lease_of_job(renewed)])
+    await engine.claims.heartbeat([lease_of_job(renewed)])
     assert await engine.duties.reap() == 0, "a lease that ends now has not ended"
 
     await clock.advance(timedelta(milliseconds=1))
@@ -532,7 +532,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(
     now = settle(engine.duties, settings)
     await _until_settled(engine, now)
     await engine.jobs.submit([a_new_job() for _ in range(5)])
-    await engine.jobs.claim("mail", worker="w1", slots=5)
+    await engine.claims.claim("mail", worker="w1", slots=5)
     await clock.advance(LEASE + SECOND)
 
     pauses = [await engine.duties.watch() for _ in range(3)]
@@ -571,7 +571,7 @@ async def test_a_real_watchdog_reaps_within_two_leases(settings: Settings) -> No
         engine.start()
         try:
             async with asyncio.timeout(3):
-                while not (again := await engine.jobs.claim("mail", worker="w2", slots=1)):
+                while not (again := await engine.claims.claim("mail", worker="w2", slots=1)):
                     await asyncio.sleep(0.02)
         finally:
             await engine.stop()
@@ -651,7 +651,7 @@ async def test_the_log_of_attempts_goes_with_its_job(engine: Engine, clock: Froz
 
 async def test_a_key_whose_window_is_open_keeps_its_job(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine, unique_key="k", unique_window=timedelta(days=20))
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
 
     await clock.advance(timedelta(days=19))
     await prune(engine)
@@ -668,7 +668,7 @@ async def test_a_key_that_was_held_while_unfinished_does_not_keep_a_finished_job
     engine: Engine, clock: FrozenClock
 ) -> None:
     job_id = await submit_one(engine, unique_key="k")
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
 
     await clock.advance(timedelta(days=8))
     await prune(engine)
@@ -682,10 +682,10 @@ async def test_pruning_goes_on_at_once_while_batches_are_full(
 ) -> None:
     monkeypatch.setattr(duties, "BATCH", 2)
     await engine.jobs.submit([a_new_job() for _ in range(5)])
-    claims = await engine.jobs.claim("mail", worker="w1", slots=5)
+    claims = await engine.claims.claim("mail", worker="w1", slots=5)
     for claim in claims:
         await clock.advance(SECOND)
-        await engine.jobs.report([a_report(claim)])
+        await engine.claims.report([a_report(claim)])
     await clock.advance(timedelta(days=8))
 
     assert await prune(engine) == AT_ONCE
@@ -698,7 +698,7 @@ async def test_pruning_goes_on_at_once_while_batches_are_full(
 async def test_every_topic_is_pruned(engine: Engine, clock: FrozenClock, conn: Connection) -> None:
     await engine.jobs.submit([a_new_job(topic=topic) for topic in TOPICS])
     for topic in TOPICS:
-        await engine.jobs.report([a_report(await claim_one(engine, topic))])
+        await engine.claims.report([a_report(await claim_one(engine, topic))])
 
     await clock.advance(timedelta(days=8))
     await prune(engine)
@@ -710,7 +710,7 @@ async def test_a_result_is_hidden_when_its_time_is_over_and_cleared_soon_after(
     engine: Engine, clock: FrozenClock, conn: Connection
 ) -> None:
     job_id = await submit_one(engine, result_ttl=HOUR)
-    await engine.jobs.report([a_report(await claim_one(engine), result='{"rows": 3}')])
+    await engine.claims.report([a_report(await claim_one(engine), result='{"rows": 3}')])
     stored = "select result from pulse.jobs where id = $1"
 
     await clock.advance(HOUR - SECOND)
@@ -740,7 +740,7 @@ async def test_clearing_results_goes_on_at_once_while_batches_are_full(
 ) -> None:
     monkeypatch.setattr(duties, "BATCH", 2)
     await engine.jobs.submit([a_new_job(result_ttl=SECOND) for _ in range(3)])
-    await engine.jobs.report([a_report(claim) for claim in await engine.jobs.claim("mail", worker="w1", slots=3)])
+    await engine.claims.report([a_report(claim) for claim in await engine.claims.claim("mail", worker="w1", slots=3)])
     await clock.advance(SECOND)
 
     assert [await prune(engine) for _ in range(2)] == [AT_ONCE, PRUNE_EVERY]
@@ -753,8 +753,8 @@ async def _some_of_everything(engine: Engine, clock: FrozenClock) -> None:
     for topic in TOPICS:
         await engine.jobs.submit([a_new_job(topic=topic) for _ in range(4)])
         await submit_one(engine, topic=topic, delay=MINUTE)
-        first, second, third = await engine.jobs.claim(topic, worker="w1", slots=3)
-        await engine.jobs.report([a_report(first), a_report(second, Outcome.FAIL)])
+        first, second, third = await engine.claims.claim(topic, worker="w1", slots=3)
+        await engine.claims.report([a_report(first), a_report(second, Outcome.FAIL)])
         await engine.jobs.cancel(third.id)
 
 
@@ -894,7 +894,7 @@ async def test_a_retry_that_is_due_soon_is_announced(engine: Engine, clock: Froz
     retry = RetryPolicy(kind="fixed", base=0.25, jitter=0)
     await submit_one(engine, retry=retry, max_attempts=3)
 
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.FAIL)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.FAIL)])
     assert later == [timedelta(milliseconds=250)]
 
     await clock.advance(timedelta(seconds=1))

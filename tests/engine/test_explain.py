@@ -194,7 +194,7 @@ async def test_others_are_before_it(engine: Engine, database: Database, clock: F
     """The more urgent, and those that came before it; ten ended in ten seconds, so it is the fourth after three."""
     for _ in range(10):
         await submit_one(engine)
-        await engine.jobs.report([a_report(await claim_one(engine))])
+        await engine.claims.report([a_report(await claim_one(engine))])
         await clock.advance(SECOND)
     await a_worker(database, "mail", slots=1, busy=1)
     await submit_one(engine)
@@ -273,7 +273,7 @@ async def test_a_handler_may_hold_the_row_of_its_own_job(
 async def test_it_was_put_off_by_a_worker_that_does_not_know_it(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine)
     report = a_report(await claim_one(engine), Outcome.SNOOZE, error="no worker here knows task 'mail'")
-    await engine.jobs.report([report])
+    await engine.claims.report([report])
 
     assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "put off: no worker here knows task 'mail'.")
 
@@ -285,7 +285,7 @@ async def test_what_is_marked_is_in_no_word_of_it(engine: Engine, settings: Sett
     """Neither from the job, also where it was recorded before, nor from the words of a session that holds it."""
     job_id = await submit_one(engine, payload='{"card": "4111-2222-3333"}')
     claim = await claim_one(engine)
-    await engine.jobs.report([a_report(claim, Outcome.FAIL, error="card 4111-2222-3333 was refused")])
+    await engine.claims.report([a_report(claim, Outcome.FAIL, error="card 4111-2222-3333 was refused")])
     async with await Database.connect(replace(settings, redact="card")) as database:
         engine = Engine(database, buckets=settings.buckets)
         failed = await engine.explain(job_id)

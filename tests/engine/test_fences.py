@@ -21,20 +21,20 @@ LEASE = timedelta(seconds=30)
 
 
 async def _heartbeat(engine: Engine, claim: Claim) -> list[Answer]:
-    return await engine.jobs.heartbeat([lease_of(claim)])
+    return await engine.claims.heartbeat([lease_of(claim)])
 
 
 async def _progress(engine: Engine, claim: Claim) -> list[Answer]:
-    return await engine.jobs.progress([Progress(id=claim.id, lease_id=claim.lease_id, value="0.5")])
+    return await engine.claims.progress([Progress(id=claim.id, lease_id=claim.lease_id, value="0.5")])
 
 
 async def _release(engine: Engine, claim: Claim) -> list[Answer]:
-    return await engine.jobs.release([lease_of(claim)])
+    return await engine.claims.release([lease_of(claim)])
 
 
 def _report(outcome: Outcome) -> Callable[[Engine, Claim], Awaitable[list[Answer]]]:
     async def report(engine: Engine, claim: Claim) -> list[Answer]:
-        return await engine.jobs.report([a_report(claim, outcome)])
+        return await engine.claims.report([a_report(claim, outcome)])
 
     return report
 
@@ -68,19 +68,19 @@ async def _reaped(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
 
 async def _released_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
     """A refund: where the attempt is given back, a fence made of the attempt would match again."""
-    assert await engine.jobs.release([lease_of(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.release([lease_of(claim)]) == [Answer.ACCEPTED]
     await claim_one(engine, worker=claim.worker)
 
 
 async def _snoozed_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
-    await engine.jobs.report([a_report(claim, Outcome.SNOOZE)])
+    await engine.claims.report([a_report(claim, Outcome.SNOOZE)])
     await clock.advance(2 * MINUTE)
     await engine.duties.promote()
     await claim_one(engine, worker=claim.worker)
 
 
 async def _replayed(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
-    await engine.jobs.report([a_report(claim, Outcome.DISCARD)])
+    await engine.claims.report([a_report(claim, Outcome.DISCARD)])
     await engine.jobs.replay(claim.id)
 
 
@@ -153,11 +153,11 @@ async def test_the_fence_grows_with_each_claim_and_each_loss(engine: Engine, clo
 
 async def test_one_batch_tells_live_leases_from_lost_ones(engine: Engine, clock: FrozenClock) -> None:
     await engine.jobs.submit([a_new_job() for _ in range(3)])
-    first, second, third = await engine.jobs.claim("mail", worker="w1", slots=3)
+    first, second, third = await engine.claims.claim("mail", worker="w1", slots=3)
     await engine.jobs.cancel(second.id)
-    await engine.jobs.report([a_report(third)])
+    await engine.claims.report([a_report(third)])
 
-    answers = await engine.jobs.heartbeat([lease_of(claim) for claim in (first, second, third)])
+    answers = await engine.claims.heartbeat([lease_of(claim) for claim in (first, second, third)])
 
     assert answers == [Answer.ACCEPTED, Answer.CANCELED, Answer.ALREADY]
 
@@ -165,10 +165,10 @@ async def test_one_batch_tells_live_leases_from_lost_ones(engine: Engine, clock:
 async def test_two_claims_of_one_job_in_one_batch_are_told_apart(engine: Engine) -> None:
     await submit_one(engine)
     old = await claim_one(engine)
-    await engine.jobs.release([lease_of(old)])
+    await engine.claims.release([lease_of(old)])
     new = await claim_one(engine)
 
-    answers = await engine.jobs.report([a_report(old), a_report(new)])
+    answers = await engine.claims.report([a_report(old), a_report(new)])
 
     assert answers == [Answer.LOST, Answer.ACCEPTED]
 
@@ -177,7 +177,7 @@ async def test_the_same_report_twice_in_one_batch_is_one_report(engine: Engine) 
     await submit_one(engine)
     claim = await claim_one(engine)
 
-    answers = await engine.jobs.report([a_report(claim, Outcome.FAIL)] * 2)
+    answers = await engine.claims.report([a_report(claim, Outcome.FAIL)] * 2)
 
     assert answers == [Answer.ACCEPTED, Answer.ACCEPTED]
     assert len(await engine.jobs.attempts(claim.id)) == 1
@@ -188,4 +188,4 @@ async def test_a_report_for_a_job_that_never_was_is_lost(engine: Engine) -> None
     claim = await claim_one(engine)
     unknown = Lease(UUID(int=claim.id.int ^ (1 << 64)), 1)
 
-    assert await engine.jobs.heartbeat([unknown]) == [Answer.LOST]
+    assert await engine.claims.heartbeat([unknown]) == [Answer.LOST]

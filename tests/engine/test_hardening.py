@@ -92,7 +92,7 @@ async def test_attempts_left_behind_by_hand_do_not_stop_the_watchdog(
 
     assert await engine.duties.reap() == 1
     assert (await engine.jobs.get(job_id)).status is JobStatus.RETRYING
-    assert await engine.jobs.report([a_report(claim)]) == [Answer.LOST]
+    assert await engine.claims.report([a_report(claim)]) == [Answer.LOST]
 
 
 async def test_a_second_life_of_an_id_does_not_accept_the_first_ones_worker(
@@ -108,11 +108,11 @@ async def test_a_second_life_of_an_id_does_not_accept_the_first_ones_worker(
         await engine.duties.prune()
         await engine.jobs.submit([a_new_job(id=job_id)])
         async with asyncio.timeout(5):
-            while not (claims := await engine.jobs.claim("mail", worker="w2", slots=1)):
+            while not (claims := await engine.claims.claim("mail", worker="w2", slots=1)):
                 await asyncio.sleep(0.01)
 
         assert claims[0].lease_id > zombie.lease_id
-        assert await engine.jobs.report([a_report(zombie)]) == [Answer.LOST]
+        assert await engine.claims.report([a_report(zombie)]) == [Answer.LOST]
 
 
 async def test_sql_enqueue_does_not_lock_a_running_job(engine: Engine, settings: Settings, clock: FrozenClock) -> None:
@@ -124,11 +124,11 @@ async def test_sql_enqueue_does_not_lock_a_running_job(engine: Engine, settings:
         await caller.execute("begin")
         [row] = await caller.fetch("select pulse.enqueue('mail', '{}', '{\"unique_key\": \"k\"}') as id")
 
-        assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
         assert row["id"] == first, "a running job lets go of its key when it ends"
         await caller.execute("commit")
 
-    await engine.jobs.report([a_report(claim)])
+    await engine.claims.report([a_report(claim)])
     assert await submit_one(engine, unique_key="k") != first
 
 
@@ -167,9 +167,9 @@ async def test_a_key_of_many_bytes_is_refused_before_the_index_does(engine: Engi
 
 async def test_a_replay_is_not_stopped_by_a_window_that_passed(engine: Engine, clock: FrozenClock) -> None:
     dead = await submit_one(engine, unique_key="k")
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
     await submit_one(engine, unique_key="k", unique_window=MINUTE)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
     await clock.advance(2 * MINUTE)
 
     job = await engine.jobs.replay(dead)
@@ -182,7 +182,7 @@ async def test_pruning_does_not_wait_for_a_foreign_key_of_yours(
     engine: Engine, settings: Settings, clock: FrozenClock
 ) -> None:
     job_id = await submit_one(engine)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
     await engine.duties.tally()
     await clock.advance(timedelta(days=30))
     async with open_connection(settings) as other:
@@ -220,9 +220,9 @@ async def test_sql_refuses_options_of_the_wrong_kind(conn: Connection, options: 
 
 async def test_a_claim_of_nonsense_is_refused(engine: Engine) -> None:
     with pytest.raises(InvalidName):
-        await engine.jobs.claim("\ud800", worker="w1", slots=1)
+        await engine.claims.claim("\ud800", worker="w1", slots=1)
     with pytest.raises(InvalidInput, match="seats"):
-        await engine.jobs.claim_for("mail", [], slots=1)
+        await engine.claims.claim_for("mail", [], slots=1)
 
 
 async def test_the_end_of_a_key_has_a_time_zone(engine: Engine) -> None:

@@ -18,9 +18,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from pulse.engine.claims import _answer_to  # what the engine makes of one statement's answer
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import _answer_to, _submit  # what the engine makes of one statement's answer
 from pulse.engine.marks import START, Marks
+from pulse.engine.submits import submit_placed
 from pulse.model.ids import bucket_of_id, bucket_of_topic
 from pulse.model.jobs import Answer, JobStatus, Lease, Outcome
 from pulse.settings import Settings
@@ -146,7 +147,7 @@ def submit(key: str, number: int) -> Act:
     async def submit_one(conn: Connection, scene: Scene) -> object:
         bucket = bucket_of_topic("keyed", scene.buckets)
         placed = Placed(bucket, UUID(int=(number << 64) | bucket), a_new_job(topic="keyed", unique_key=key))
-        [answer] = await _submit(conn, [placed])
+        [answer] = await submit_placed(conn, [placed])
         return "created" if answer.created else "found"
 
     return submit_one
@@ -274,7 +275,7 @@ async def test_a_submit_committed_long_after_its_time_is_claimed_all_the_same(
     engine: Engine, settings: Settings, clock: FrozenClock
 ) -> None:
     """Its ready_at lies 60 s behind the mark that claims have moved past."""
-    engine.jobs._marks = Marks()
+    engine.claims._marks = Marks()
     async with open_connection(settings) as late:
         await late.execute("begin")
         [row] = await late.fetch("select pulse.enqueue('mail', '{}') as id")
@@ -285,14 +286,14 @@ async def test_a_submit_committed_long_after_its_time_is_claimed_all_the_same(
         await late.execute("commit")
 
         async with asyncio.timeout(5):
-            while not (claims := await engine.jobs.claim("mail", worker="w1", slots=10)):
+            while not (claims := await engine.claims.claim("mail", worker="w1", slots=10)):
                 await asyncio.sleep(0)
 
     assert [claim.id for claim in claims] == [row["id"]]
 
 
 async def test_a_backlog_does_not_hide_a_late_commit(engine: Engine, settings: Settings, clock: FrozenClock) -> None:
-    engine.jobs._marks = Marks()
+    engine.claims._marks = Marks()
     async with open_connection(settings) as late:
         await late.execute("begin")
         [row] = await late.fetch("select pulse.enqueue('mail', '{}') as id")

@@ -54,7 +54,9 @@ class Life:
         )
 
     async def claim(self) -> None:
-        claims = await self.jobs.claim(self.random.choice(TOPICS), worker="w1", slots=self.random.randint(1, 3))
+        claims = await self.engine.claims.claim(
+            self.random.choice(TOPICS), worker="w1", slots=self.random.randint(1, 3)
+        )
         self.claims += claims
 
     def some_claims(self) -> list[Claim]:
@@ -63,16 +65,16 @@ class Life:
 
     async def report(self) -> None:
         reports = [a_report(claim, self.random.choice(list(Outcome))) for claim in self.some_claims()]
-        for report, answer in zip(reports, await self.jobs.report(reports), strict=True):
+        for report, answer in zip(reports, await self.engine.claims.report(reports), strict=True):
             if answer is Answer.ACCEPTED:
                 assert (report.id, report.lease_id) not in self.accepted, "one claim, one accepted report"
                 self.accepted[report.id, report.lease_id] = report.outcome
 
     async def release(self) -> None:
-        await self.jobs.release([lease_of(claim) for claim in self.some_claims()])
+        await self.engine.claims.release([lease_of(claim) for claim in self.some_claims()])
 
     async def heartbeat(self) -> None:
-        await self.jobs.heartbeat([Lease(claim.id, claim.lease_id) for claim in self.some_claims()])
+        await self.engine.claims.heartbeat([Lease(claim.id, claim.lease_id) for claim in self.some_claims()])
 
     async def cancel(self) -> None:
         if ids := list(self.last):
@@ -159,15 +161,15 @@ async def test_nothing_is_lost_or_done_twice_by_many_at_once(engine: Engine, con
     async def consume(seed: int) -> None:
         chance = random.Random(seed)
         while len(completed) < 400:
-            claims = await engine.jobs.claim("mail", worker=f"w{seed}", slots=20)
+            claims = await engine.claims.claim("mail", worker=f"w{seed}", slots=20)
             given_back = [claim for claim in claims if chance.random() < 0.1]
-            await engine.jobs.release([lease_of(claim) for claim in given_back])
+            await engine.claims.release([lease_of(claim) for claim in given_back])
             reports = [
                 a_report(claim, Outcome.FAIL if chance.random() < 0.2 else Outcome.COMPLETE, **_soon(chance))
                 for claim in claims
                 if claim not in given_back
             ]
-            answers = await engine.jobs.report(reports)
+            answers = await engine.claims.report(reports)
             completed.extend(
                 report.id
                 for report, answer in zip(reports, answers, strict=True)

@@ -245,12 +245,12 @@ async def test_dead_entries_that_an_old_snapshot_pins_are_not_walked_over(
         await old.execute("begin isolation level repeatable read; select count(*) from pulse.jobs")
         claims: list[Claim] = []
         for _ in range(4):
-            batch = await engine.jobs.claim("mail", worker="w1", slots=500)
-            await engine.jobs.report([a_report(claim) for claim in batch])
+            batch = await engine.claims.claim("mail", worker="w1", slots=500)
+            await engine.claims.report([a_report(claim) for claim in batch])
             claims += batch
         assert len(claims) == 2_000
         await submit_one(engine)
-        mark = engine.jobs._marks._places["mail"].mark
+        mark = engine.claims._marks._places["mail"].mark
         assert mark == Mark(*claims[-1].order)
 
         from_start, found_from_start = await _look(conn, settings, START)
@@ -270,8 +270,8 @@ async def _warm(database: Database) -> tuple[Engine, Clock]:
     """
     now = Clock()
     engine = Engine(database, buckets=database.settings.buckets)
-    engine.jobs._marks = Marks(clock=now)
-    await engine.jobs.claim("other", worker="w1", slots=2)
+    engine.claims._marks = Marks(clock=now)
+    await engine.claims.claim("other", worker="w1", slots=2)
     return engine, now
 
 
@@ -283,12 +283,12 @@ async def test_a_job_that_stands_before_the_mark_is_found(database: Database, se
         await late.execute("begin")
         late_id = await late.fetchval("select pulse.enqueue('mail')")
         await engine.jobs.submit([a_new_job() for _ in range(4)])
-        first = await engine.jobs.claim("mail", worker="w1", slots=2)
+        first = await engine.claims.claim("mail", worker="w1", slots=2)
         now.at += 0.9
         await late.execute("commit")
 
-        then = await engine.jobs.claim("mail", worker="w1", slots=2)
-        last = await engine.jobs.claim("mail", worker="w1", slots=2)
+        then = await engine.claims.claim("mail", worker="w1", slots=2)
+        last = await engine.claims.claim("mail", worker="w1", slots=2)
 
         assert len(first) == len(then) == 2
         assert late_id not in {claim.id for claim in [*first, *then]}, "it was passed by, behind the mark"
@@ -300,12 +300,12 @@ async def test_a_job_that_stands_before_the_mark_is_found(database: Database, se
 async def test_more_urgent_work_overtakes_at_once(database: Database, settings: Settings) -> None:
     engine, now = await _warm(database)
     await engine.jobs.submit([a_new_job() for _ in range(4)])
-    await engine.jobs.claim("mail", worker="w1", slots=2)
+    await engine.claims.claim("mail", worker="w1", slots=2)
     now.at += 0.9
 
     urgent = await submit_one(engine, priority=10)
 
-    [claim] = await engine.jobs.claim("mail", worker="w1", slots=1)
+    [claim] = await engine.claims.claim("mail", worker="w1", slots=1)
     assert claim.id == urgent
-    [claim] = await engine.jobs.claim("mail", worker="w1", slots=1)
+    [claim] = await engine.claims.claim("mail", worker="w1", slots=1)
     assert claim.priority == 0

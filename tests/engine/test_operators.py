@@ -49,7 +49,7 @@ async def test_a_running_job_is_canceled_at_once_and_its_worker_is_told(engine: 
     await engine.jobs.cancel(claim.id)
 
     assert (await engine.jobs.get(claim.id)).status is JobStatus.CANCELED
-    assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.CANCELED]
+    assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.CANCELED]
 
 
 async def test_cancel_says_why_it_cannot(engine: Engine, clock: FrozenClock) -> None:
@@ -76,26 +76,26 @@ async def test_many_are_answered_one_by_one(engine: Engine, clock: FrozenClock) 
 
 async def test_a_row_held_by_its_handler_is_not_waited_for(engine: Engine, settings: Settings) -> None:
     await engine.jobs.submit([a_new_job(), a_new_job()])
-    held, free = await engine.jobs.claim("mail", worker="w1", slots=2)
+    held, free = await engine.claims.claim("mail", worker="w1", slots=2)
     async with open_connection(settings) as handler:
         await handler.execute("begin")
         await handler.fetch(
             "select 1 from pulse.jobs where bucket = $1 and id = $2 for update", bucket_of_id(held.id), held.id
         )
 
-        assert await engine.jobs.report([a_report(held), a_report(free)]) == [Answer.BUSY, Answer.ACCEPTED]
-        assert await engine.jobs.heartbeat([lease_of(held)]) == [Answer.BUSY]
+        assert await engine.claims.report([a_report(held), a_report(free)]) == [Answer.BUSY, Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(held)]) == [Answer.BUSY]
         with pytest.raises(JobBusy, match="handler's own transaction"):
             await engine.jobs.cancel(held.id)
         await handler.execute("commit")
 
-    assert await engine.jobs.report([a_report(held)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(held)]) == [Answer.ACCEPTED]
 
 
 async def test_replay_gives_a_fresh_budget_and_the_count_goes_on(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine, max_attempts=2)
     for _ in range(2):
-        await engine.jobs.report([a_report(await claim_one(engine), Outcome.FAIL)])
+        await engine.claims.report([a_report(await claim_one(engine), Outcome.FAIL)])
         await clock.advance(timedelta(hours=1))
         await engine.duties.promote()
     assert (await engine.jobs.get(job_id)).status is JobStatus.DEAD_LETTERED
@@ -105,7 +105,7 @@ async def test_replay_gives_a_fresh_budget_and_the_count_goes_on(engine: Engine,
     assert (job.status, job.attempt, job.refunded, job.max_attempts) == (JobStatus.PENDING, 2, 2, 2)
     claim = await claim_one(engine)
     assert (claim.attempt, claim.is_last_attempt) == (3, False)
-    await engine.jobs.report([a_report(claim, Outcome.FAIL)])
+    await engine.claims.report([a_report(claim, Outcome.FAIL)])
     retried = await engine.jobs.get(job_id)
     assert retried.status is JobStatus.RETRYING
     assert retried.run_at - clock.instant < timedelta(seconds=1.2), "the back-off starts afresh too"
@@ -116,7 +116,7 @@ async def test_replay_by_filter_touches_what_matches_and_nothing_else(engine: En
     for topic, error in [("mail", "smtp down"), ("mail", "bad address"), ("sms", "SMTP gateway")]:
         job_id = await submit_one(engine, topic=topic)
         claim = await claim_one(engine, topic=topic)
-        await engine.jobs.report([a_report(claim, Outcome.DISCARD, error=error)])
+        await engine.claims.report([a_report(claim, Outcome.DISCARD, error=error)])
         ids[error] = job_id
 
     assert await engine.jobs.replay_matching(JobFilter(error="smtp")) == 2
@@ -131,8 +131,8 @@ async def test_replay_by_filter_touches_what_matches_and_nothing_else(engine: En
 
 async def test_replay_by_filter_goes_over_pages_and_stops_at_its_limit(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job() for _ in range(1_200)])
-    while claims := await engine.jobs.claim("mail", worker="w1", slots=500):
-        await engine.jobs.report([a_report(claim, Outcome.DISCARD) for claim in claims])
+    while claims := await engine.claims.claim("mail", worker="w1", slots=500):
+        await engine.claims.report([a_report(claim, Outcome.DISCARD) for claim in claims])
 
     assert await engine.jobs.replay_matching(JobFilter(topic="mail"), limit=700) == 700
     assert await engine.jobs.replay_matching(JobFilter()) == 500
@@ -140,9 +140,9 @@ async def test_replay_by_filter_goes_over_pages_and_stops_at_its_limit(engine: E
 
 async def test_replay_takes_its_key_back_or_stays(engine: Engine) -> None:
     first = await submit_one(engine, unique_key="k")
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
     second = await submit_one(engine, unique_key="k")
-    await engine.jobs.report([a_report(await claim_one(engine), Outcome.DISCARD)])
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.DISCARD)])
 
     outcomes = await engine.jobs.replay_many([first, second])
 
@@ -167,7 +167,7 @@ async def test_a_job_runs_before_its_time(engine: Engine, clock: FrozenClock) ->
     assert [(job.status, job.ready_at, job.run_at) for job in jobs] == [
         (JobStatus.PENDING, clock.instant, job.run_at) for job in (later, failed)
     ]
-    claims = await engine.jobs.claim("mail", worker="w1", slots=5)
+    claims = await engine.claims.claim("mail", worker="w1", slots=5)
     assert {(claim.id, claim.attempt) for claim in claims} == {(later.id, 1), (failed.id, 2)}
     assert [(count.topic, count.counts) for count in await engine.jobs.counts()] == [("mail", {JobStatus.RUNNING: 2})]
 
@@ -194,21 +194,21 @@ async def test_a_pause_stops_claims_and_nothing_else(engine: Engine, clock: Froz
     await clock.advance(MINUTE)
 
     await engine.duties.promote()
-    assert await engine.jobs.claim("mail", worker="w1", slots=5) == []
-    assert await engine.jobs.report([a_report(running)]) == [Answer.ACCEPTED]
+    assert await engine.claims.claim("mail", worker="w1", slots=5) == []
+    assert await engine.claims.report([a_report(running)]) == [Answer.ACCEPTED]
     [mail] = await engine.jobs.counts()
     assert (mail.paused, mail.counts[JobStatus.PENDING]) == (True, 1)
 
     assert await engine.jobs.resume(paused)
-    assert len(await engine.jobs.claim("mail", worker="w1", slots=5)) == 1
+    assert len(await engine.claims.claim("mail", worker="w1", slots=5)) == 1
 
 
 async def test_a_pause_of_one_topic_leaves_the_others(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job(topic="a"), a_new_job(topic="b")])
     await engine.jobs.pause("a")
 
-    assert await engine.jobs.claim("a", worker="w1", slots=1) == []
-    assert len(await engine.jobs.claim("b", worker="w1", slots=1)) == 1
+    assert await engine.claims.claim("a", worker="w1", slots=1) == []
+    assert len(await engine.claims.claim("b", worker="w1", slots=1)) == 1
 
 
 async def test_a_pause_is_a_row_with_its_reason(engine: Engine, clock: FrozenClock) -> None:
@@ -261,7 +261,7 @@ async def test_each_state_has_its_natural_order(engine: Engine, clock: FrozenClo
     late, soon = await submit_one(engine, delay=2 * MINUTE), await submit_one(engine, delay=MINUTE)
     for topic in ("x", "y"):
         await submit_one(engine, topic=topic)
-        await engine.jobs.report([a_report(await claim_one(engine, topic), Outcome.DISCARD)])
+        await engine.claims.report([a_report(await claim_one(engine, topic), Outcome.DISCARD)])
         await clock.advance(timedelta(seconds=1))
 
     async def ids(**given: object) -> list[UUID]:
@@ -286,7 +286,7 @@ async def test_topics_are_merged_into_one_order(
     for number, topic in enumerate(["busy"] * 9 + ["calm", "busy", "calm", "rare"] + ["busy"] * 4 + ["new"]):
         job_id = await submit_one(engine, topic=topic, tags=("odd",) if number % 2 else ())
         if status is JobStatus.COMPLETED:
-            await engine.jobs.report([a_report(await claim_one(engine, topic))])
+            await engine.claims.report([a_report(await claim_one(engine, topic))])
         elif status is JobStatus.CANCELED:
             await engine.jobs.cancel(job_id)
         wanted += [job_id] if tag is None or number % 2 else []
@@ -386,7 +386,7 @@ async def test_a_failure_is_recorded_whatever_its_text(engine: Engine) -> None:
     claim = await claim_one(engine)
     nasty = "\x00 \ud800 " + "x" * 10_000_000
 
-    answers = await engine.jobs.report([a_report(claim, Outcome.FAIL, error=nasty, traceback=nasty)])
+    answers = await engine.claims.report([a_report(claim, Outcome.FAIL, error=nasty, traceback=nasty)])
 
     assert answers == [Answer.ACCEPTED]
     [attempt] = await engine.jobs.attempts(job_id)
@@ -399,7 +399,7 @@ async def test_a_failure_is_recorded_whatever_its_text(engine: Engine) -> None:
 @pytest.mark.parametrize("worker", ["", "w\n", "x" * 201])
 async def test_a_worker_has_a_proper_name(engine: Engine, worker: str) -> None:
     with pytest.raises(InvalidName, match="worker"):
-        await engine.jobs.claim("mail", worker=worker, slots=1)
+        await engine.claims.claim("mail", worker=worker, slots=1)
 
 
 @pytest.mark.parametrize("reason", ["a\x00", "x" * 2_001])
@@ -428,7 +428,7 @@ async def test_marked_values_are_masked_in_heads_and_only_payloads_of_failed_one
     for _ in range(2):
         await submit_one(engine, payload=payload)
     claim = await claim_one(engine)
-    await engine.jobs.report([a_report(claim, Outcome.DISCARD, error=error)])
+    await engine.claims.report([a_report(claim, Outcome.DISCARD, error=error)])
     async with await Database.connect(replace(settings, redact="card")) as database:
         jobs = Engine(database, buckets=settings.buckets).jobs
         read: list[UUID] = []

@@ -55,7 +55,7 @@ async def test_a_lost_claim_does_not_stand_and_changes_nothing(
 async def test_a_reported_claim_does_not_stand(engine: Engine, conn: Connection, outcome: Outcome) -> None:
     await submit_one(engine)
     claim = await claim_one(engine)
-    await engine.jobs.report([a_report(claim, outcome)])
+    await engine.claims.report([a_report(claim, outcome)])
 
     assert await fence(conn, claim) is False
     assert await complete(conn, claim) is False
@@ -79,7 +79,7 @@ async def test_a_fenced_claim_cannot_be_taken_away_even_after_its_lease(
         assert await fence(conn, claim), "out of time, but nobody has taken it away"
 
         assert await engine.duties.reap() == 0
-        assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.BUSY]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.BUSY]
 
     assert await engine.duties.reap() == 1
     assert await fence(conn, claim) is False
@@ -125,7 +125,7 @@ async def test_sql_and_a_report_complete_alike(
         claim = await claim_one(engine)
         await conn.execute("update pulse.jobs set claimed_at = claimed_at - interval '7 s'")
         if way == "report":
-            await engine.jobs.report([a_report(claim, result='{"a": 1}')])
+            await engine.claims.report([a_report(claim, result='{"a": 1}')])
         else:
             assert await complete(conn, claim, {"a": 1})
         rows.append(dict((await conn.fetch("select * from pulse.jobs"))[0]) | {"id": None})
@@ -169,4 +169,4 @@ async def test_a_completion_rolled_back_never_was(engine: Engine, conn: Connecti
 
     assert (await engine.jobs.get(job_id)).status is JobStatus.RUNNING
     assert (await engine.jobs.counts())[0].counts == {JobStatus.RUNNING: 1}
-    assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]

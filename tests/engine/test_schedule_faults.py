@@ -34,7 +34,7 @@ BUSY_GATE = 4711
 
 
 async def finish_one(engine: Engine) -> None:
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
 
 
 async def fire_all(engine: Engine) -> int:
@@ -127,7 +127,7 @@ async def test_a_broken_schedule_stays_broken_whatever_waits_in_its_buffer(
     for _ in range(2):
         await clock.advance(MINUTE)
         await fire(engine)
-    await engine.jobs.report([a_report(await claim_one(engine, "bad"))])
+    await engine.claims.report([a_report(await claim_one(engine, "bad"))])
     await refusing("bad")
     await clock.advance(MINUTE)
     await fire_all(engine)

@@ -250,7 +250,7 @@ async def test_what_happens_while_the_job_before_is_unfinished(
     for _ in range(3):
         await clock.advance(MINUTE)
         await fire(engine)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
     await engine.duties.fires.fire_buffered()
     await clock.advance(MINUTE)
     await fire(engine)

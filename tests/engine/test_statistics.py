@@ -51,7 +51,7 @@ async def one_of_everything(engine: Engine, clock: FrozenClock) -> None:
     for status in sorted(JobStatus, key=lambda status: status is JobStatus.PENDING):
         await a_job(engine, clock, status)
     claim = await claim_one(engine)  # the pending one, which is the last
-    await engine.jobs.report([a_report(claim, Outcome.SNOOZE)])
+    await engine.claims.report([a_report(claim, Outcome.SNOOZE)])
 
 
 # --- totals
@@ -94,7 +94,7 @@ async def test_waiting_and_running_are_measured(engine: Engine, clock: FrozenClo
     await clock.advance(20 * SECOND)
     claim = await claim_one(engine)
     await clock.advance(0.3 * SECOND)
-    await engine.jobs.report([a_report(claim)])
+    await engine.claims.report([a_report(claim)])
 
     totals = {total.event: total for total in await engine.statistics.totals()}
 

@@ -65,11 +65,11 @@ async def test_a_job_waits_for_its_time(engine: Engine, clock: FrozenClock) -> N
     await engine.jobs.submit([a_new_job(run_at=later), a_new_job(delay=5 * MINUTE)])
 
     await engine.duties.promote()
-    assert await engine.jobs.claim("mail", worker="w1", slots=10) == []
+    assert await engine.claims.claim("mail", worker="w1", slots=10) == []
 
     await clock.advance(5 * MINUTE)
     await engine.duties.promote()
-    assert len(await engine.jobs.claim("mail", worker="w1", slots=10)) == 2
+    assert len(await engine.claims.claim("mail", worker="w1", slots=10)) == 2
 
 
 async def test_priority_goes_before_age_and_age_before_nothing(engine: Engine, clock: FrozenClock) -> None:
@@ -78,7 +78,7 @@ async def test_priority_goes_before_age_and_age_before_nothing(engine: Engine, c
         ids[await submit_one(engine, priority=priority)] = name
         await clock.advance(timedelta(seconds=1))
 
-    claims = await engine.jobs.claim("mail", worker="w1", slots=10)
+    claims = await engine.claims.claim("mail", worker="w1", slots=10)
 
     assert [ids[claim.id] for claim in claims] == ["urgent", "first", "second", "whenever"]
 
@@ -86,7 +86,7 @@ async def test_priority_goes_before_age_and_age_before_nothing(engine: Engine, c
 async def test_a_claim_takes_no_more_than_it_asks_for_and_seats_the_workers(engine: Engine) -> None:
     await engine.jobs.submit([a_new_job() for _ in range(10)])
 
-    claims = await engine.jobs.claim_for("mail", ["ada", "bob", "ada"], slots=3)
+    claims = await engine.claims.claim_for("mail", ["ada", "bob", "ada"], slots=3)
 
     assert [claim.worker for claim in claims] == ["ada", "bob", "ada"]
     assert {(await engine.jobs.get(claim.id)).locked_by for claim in claims} == {"ada", "bob"}
@@ -108,7 +108,7 @@ async def test_a_repeated_id_returns_the_first_job_and_changes_nothing(engine: E
 
 async def test_a_finished_job_still_stands_for_its_id(engine: Engine) -> None:
     job_id = await submit_one(engine)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
 
     [again] = await engine.jobs.submit([a_new_job(id=job_id)])
 
@@ -120,12 +120,12 @@ async def test_a_unique_key_holds_while_its_job_is_unfinished(engine: Engine, cl
     first = await submit_one(engine, unique_key="k")
     assert await submit_one(engine, unique_key="k") == first
     claim = await claim_one(engine)
-    await engine.jobs.report([a_report(claim, Outcome.FAIL)])
+    await engine.claims.report([a_report(claim, Outcome.FAIL)])
     assert await submit_one(engine, unique_key="k") == first, "retrying is unfinished"
     await clock.advance(MINUTE)
     await engine.duties.promote()
 
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
 
     assert await submit_one(engine, unique_key="k") != first
 
@@ -137,14 +137,14 @@ async def test_every_end_frees_the_key(engine: Engine, end: str) -> None:
         await engine.jobs.cancel(first)
     else:
         outcome = Outcome.COMPLETE if end == "complete" else Outcome.DISCARD
-        await engine.jobs.report([a_report(await claim_one(engine), outcome)])
+        await engine.claims.report([a_report(await claim_one(engine), outcome)])
 
     assert await submit_one(engine, unique_key="k") != first
 
 
 async def test_a_windowed_key_holds_for_its_window_and_no_longer(engine: Engine, clock: FrozenClock) -> None:
     first = await submit_one(engine, unique_key="k", unique_window=MINUTE)
-    await engine.jobs.report([a_report(await claim_one(engine))])
+    await engine.claims.report([a_report(await claim_one(engine))])
     assert await submit_one(engine, unique_key="k", unique_window=MINUTE) == first
 
     await clock.advance(MINUTE)
@@ -176,7 +176,7 @@ async def test_a_batch_may_span_topics(engine: Engine) -> None:
 
     assert len({answer.id for answer in answers}) == 40
     for n in range(40):
-        assert len(await engine.jobs.claim(f"t{n}", worker="w1", slots=5)) == 1
+        assert len(await engine.claims.claim(f"t{n}", worker="w1", slots=5)) == 1
 
 
 async def test_ten_thousand_at_once_and_not_one_more(engine: Engine, conn: Connection) -> None:
@@ -374,4 +374,4 @@ async def test_sql_refuses_a_payload_over_the_limit(conn: Connection) -> None:
 @pytest.mark.parametrize("slots", [0, -1, 501])
 async def test_absurd_slots_are_refused(engine: Engine, slots: int) -> None:
     with pytest.raises(InvalidOption, match="slots"):
-        await engine.jobs.claim("mail", worker="w1", slots=slots)
+        await engine.claims.claim("mail", worker="w1", slots=slots)

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from pulse.engine.claims import can_be_claimed
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import can_be_claimed
 from pulse.model.errors import Conflict
 from pulse.model.ids import bucket_of_topic, make_id
 from pulse.model.jobs import Answer, Claim, JobStatus, Outcome, Submitted
@@ -23,7 +23,7 @@ from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, su
 
 
 async def submit_claimed(engine: Engine, worker: str = "w1", **given: Any) -> tuple[Submitted, Claim | None]:
-    return await engine.jobs.submit_claimed(a_new_job(**given), worker=worker)
+    return await engine.claims.submit_claimed(a_new_job(**given), worker=worker)
 
 
 async def claimed_one(engine: Engine, **given: Any) -> Claim:
@@ -94,7 +94,7 @@ async def test_it_waits_where_others_wait(engine: Engine, clock: FrozenClock) ->
     submitted, claim = await submit_claimed(engine)
 
     assert claim is None
-    assert [each.id for each in await engine.jobs.claim("mail", worker="w1", slots=2)] == [first, submitted.id]
+    assert [each.id for each in await engine.claims.claim("mail", worker="w1", slots=2)] == [first, submitted.id]
 
 
 async def test_those_who_wait_elsewhere_or_for_their_time_are_not_before_it(engine: Engine) -> None:
@@ -124,7 +124,7 @@ async def test_a_repeated_id_is_nobodys_and_changes_nothing(engine: Engine) -> N
 
 async def test_a_finished_job_still_stands_for_its_id(engine: Engine) -> None:
     claim = await claimed_one(engine, id=an_id(engine))
-    await engine.jobs.report([a_report(claim)])
+    await engine.claims.report([a_report(claim)])
 
     assert await submit_claimed(engine, id=an_id(engine)) == (Submitted(claim.id, False), None)
 
@@ -145,7 +145,7 @@ async def test_the_counts_say_that_it_runs(engine: Engine) -> None:
     assert await counts(engine) == {JobStatus.RUNNING: 1}
     await engine.duties.tally()
     assert await counts(engine) == {JobStatus.RUNNING: 1}
-    await engine.jobs.report([a_report(claim)])
+    await engine.claims.report([a_report(claim)])
     await engine.duties.tally()
     assert await counts(engine) == {JobStatus.COMPLETED: 1}
 
@@ -154,9 +154,9 @@ async def test_it_lives_on_like_any_other(engine: Engine, clock: FrozenClock, se
     beaten, given_back, failed, left = [await claimed_one(engine) for _ in range(4)]
     await clock.advance(settings.lease - timedelta(seconds=1))
 
-    assert await engine.jobs.heartbeat([lease_of(beaten)]) == [Answer.ACCEPTED]
-    assert await engine.jobs.release([lease_of(given_back)]) == [Answer.ACCEPTED]
-    assert await engine.jobs.report([a_report(failed, Outcome.FAIL)]) == [Answer.ACCEPTED]
+    assert await engine.claims.heartbeat([lease_of(beaten)]) == [Answer.ACCEPTED]
+    assert await engine.claims.release([lease_of(given_back)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(failed, Outcome.FAIL)]) == [Answer.ACCEPTED]
     await clock.advance(timedelta(seconds=2))
     assert await engine.duties.reap() == 1
 
@@ -168,7 +168,7 @@ async def test_it_lives_on_like_any_other(engine: Engine, clock: FrozenClock, se
         (JobStatus.RETRYING, 1),
     ]
     assert [attempt.attempt for attempt in await engine.jobs.attempts(left.id)] == [1]
-    assert await engine.jobs.report([a_report(left)]) == [Answer.LOST]
+    assert await engine.claims.report([a_report(left)]) == [Answer.LOST]
 
 
 async def test_the_mark_is_set_once_and_then_left_to_the_claims(engine: Engine) -> None:
@@ -176,7 +176,7 @@ async def test_the_mark_is_set_once_and_then_left_to_the_claims(engine: Engine) 
     first = await claimed_one(engine)
     await claimed_one(engine)
 
-    assert engine.jobs._marks._places["mail"].mark == first.order
+    assert engine.claims._marks._places["mail"].mark == first.order
 
 
 @pytest.mark.parametrize(

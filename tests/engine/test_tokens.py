@@ -285,7 +285,7 @@ async def test_a_schema_without_tokens_is_only_missed_by_who_asks_for_them(worke
 
     async with open_engine(settings) as engine:
         await submit_one(engine)
-        assert await engine.jobs.report([a_report(await claim_one(engine))])
+        assert await engine.claims.report([a_report(await claim_one(engine))])
         with pytest.raises(SchemaMismatch, match="pulse migrate"):
             await engine.tokens.list()
         with pytest.raises(SchemaMismatch, match="pulse migrate"):

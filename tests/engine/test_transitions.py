@@ -23,7 +23,9 @@ def _report(outcome: Outcome) -> Callable[[Engine, FrozenClock, Job], Awaitable[
     async def apply(engine: Engine, clock: FrozenClock, job: Job) -> object:
         delay = MINUTE if outcome is Outcome.SNOOZE else None
         lease_id = max(job.lease_id, 1)
-        return await engine.jobs.report([Report(id=job.id, lease_id=lease_id, outcome=outcome, error="e", delay=delay)])
+        return await engine.claims.report(
+            [Report(id=job.id, lease_id=lease_id, outcome=outcome, error="e", delay=delay)]
+        )
 
     return apply
 
@@ -34,15 +36,15 @@ async def _promote(engine: Engine, clock: FrozenClock, job: Job) -> object:
 
 
 async def _claim(engine: Engine, clock: FrozenClock, job: Job) -> object:
-    return await engine.jobs.claim(job.topic, worker="w2", slots=5)
+    return await engine.claims.claim(job.topic, worker="w2", slots=5)
 
 
 async def _heartbeat(engine: Engine, clock: FrozenClock, job: Job) -> object:
-    return await engine.jobs.heartbeat([Lease(job.id, max(job.lease_id, 1))])
+    return await engine.claims.heartbeat([Lease(job.id, max(job.lease_id, 1))])
 
 
 async def _release(engine: Engine, clock: FrozenClock, job: Job) -> object:
-    return await engine.jobs.release([Lease(job.id, max(job.lease_id, 1))])
+    return await engine.claims.release([Lease(job.id, max(job.lease_id, 1))])
 
 
 async def _reap(engine: Engine, clock: FrozenClock, job: Job) -> object:
@@ -129,7 +131,7 @@ async def test_only_pending_jobs_are_claimed(
 ) -> None:
     job = await a_job(engine, clock, status)
 
-    assert await engine.jobs.claim(job.topic, worker="w2", slots=5) == []
+    assert await engine.claims.claim(job.topic, worker="w2", slots=5) == []
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -137,4 +139,4 @@ async def test_a_report_for_a_job_that_waits_is_refused(engine: Engine, clock: F
     job = await a_job(engine, clock, JobStatus.PENDING)
     report = Report(id=job.id, lease_id=1, outcome=outcome, error="e", delay=MINUTE)
 
-    assert await engine.jobs.report([report]) == [Answer.LOST]
+    assert await engine.claims.report([report]) == [Answer.LOST]

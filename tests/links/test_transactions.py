@@ -129,7 +129,7 @@ async def test_many_at_once_keep_their_order_and_their_text(kind: Kind, engine: 
     ids = await enqueue(kind, *[a_new_job(payload=payload) for payload in payloads])
     await kind.commit()
 
-    claims = await engine.jobs.claim("mail", worker="w1", slots=50)
+    claims = await engine.claims.claim("mail", worker="w1", slots=50)
 
     assert [claim.id for claim in claims] == ids == sorted(ids)
     assert [json.loads(claim.payload) for claim in claims] == [json.loads(payload) for payload in payloads]
@@ -182,7 +182,7 @@ async def test_a_completion_commits_and_rolls_back_with_the_callers_row(
     job = await engine.jobs.get(job_id)
     assert (job.status, json.loads(job.result or "")) == (JobStatus.COMPLETED, WORLD)
     assert (await seen(onlooker))[0] == [1]
-    assert await engine.jobs.report([a_report(claim)]) == [Answer.ALREADY]
+    assert await engine.claims.report([a_report(claim)]) == [Answer.ALREADY]
     await kind.begin()
     with pytest.raises(LeaseLost):
         await complete(kind, lease_of(claim), "1")

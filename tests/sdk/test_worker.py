@@ -573,7 +573,7 @@ async def test_dead_letters_are_told_of_by_whoever_finds_them(app: Pulse, engine
     async def vanish() -> None: ...
 
     lost = await vanish.aenqueue()
-    await engine.jobs.claim(vanish.topic, worker="one that died", slots=1)
+    await engine.claims.claim(vanish.topic, worker="one that died", slots=1)
     conn = await asyncpg.connect(app.settings.database_url)
     await conn.execute("update pulse.jobs set lease_until = now() - interval '1 minute' where lease_until is not null")
     await conn.close()

@@ -202,10 +202,10 @@ async def test_the_schema_may_have_any_plain_name_and_several_live_side_by_side(
     assert await check(other) == await check(fresh)
     async with open_engine(other) as engine, open_engine(fresh) as neighbour:
         job_id = await submit_one(engine)
-        assert await neighbour.jobs.claim("mail", worker="w1", slots=1) == []
+        assert await neighbour.claims.claim("mail", worker="w1", slots=1) == []
         claim = await claim_one(engine)
         assert claim.id == job_id
-        assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
         assert await neighbour.jobs.counts() == []
         async with connected(other.database_url) as conn:
             assert await conn.fetchval(f"select \"{name}\".enqueue('mail')")
@@ -316,7 +316,7 @@ async def test_old_code_keeps_working_on_a_newer_schema_that_allows_it(fresh: Se
     async with open_engine(fresh) as engine:
         job_id = await submit_one(engine)
         claim = await claim_one(engine)
-        assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
         assert (await engine.jobs.get(job_id)).status is JobStatus.COMPLETED
 
 

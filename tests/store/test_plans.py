@@ -286,7 +286,7 @@ class Meter:
         async with await Database.connect(replace(self.settings, pool_size=1)) as database:
             engine = Engine(database, buckets=self.settings.buckets)
             for _ in range(jobs // 100):
-                assert len(await engine.jobs.claim("mail", worker="w1", slots=100)) == 100
+                assert len(await engine.claims.claim("mail", worker="w1", slots=100)) == 100
             await database.run(lambda conn: conn.execute("select pg_stat_force_next_flush()"))
         return (await self.touched() - before) / jobs
 

@@ -401,7 +401,7 @@ async def test_heartbeats_have_a_lane_of_their_own(database: Database, engine: E
             await engine.jobs.get(claim.id)  # the shared lane is indeed full
 
     async with asyncio.timeout(1):
-        assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
         assert await engine.duties.reap() == 0
 
     is_enough.set()
@@ -416,7 +416,7 @@ async def test_a_process_takes_no_more_connections_than_it_was_given(settings: S
         before = await _backends(conn) | mine
 
         await asyncio.gather(*[submit_one(engine) for _ in range(20)])
-        await asyncio.gather(*[engine.jobs.heartbeat([]) for _ in range(5)])
+        await asyncio.gather(*[engine.claims.heartbeat([]) for _ in range(5)])
 
         assert 1 <= len(await _backends(conn) - before) <= named.pool_size + 1
 
@@ -438,7 +438,7 @@ async def test_nothing_is_left_in_a_session(settings: Settings) -> None:
     async with await Database.connect(replace(settings, pool_size=1)) as database:
         engine = Engine(database, buckets=settings.buckets)
         await submit_one(engine)
-        await engine.jobs.report([a_report(await claim_one(engine))])
+        await engine.claims.report([a_report(await claim_one(engine))])
         for step in (engine.duties.promote, engine.duties.prune, engine.duties.tally):
             await step()
 

@@ -131,11 +131,11 @@ async def test_the_runtime_does_all_that_an_engine_does(house: House) -> None:
     async with open_engine(house.settings("pulse_runtime")) as engine:
         job_id = await submit_one(engine, topic="run")
         claim = await claim_one(engine, "run")
-        assert await engine.jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
-        assert await engine.jobs.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
         await engine.jobs.submit([a_new_job(topic="run", unique_key="k"), a_new_job(topic="run")])
-        for claim in await engine.jobs.claim("run", worker="w", slots=2):
-            assert await engine.jobs.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
+        for claim in await engine.claims.claim("run", worker="w", slots=2):
+            assert await engine.claims.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
         dead = [job.id for job in (await engine.jobs.find()).jobs if job.status is JobStatus.DEAD_LETTERED]
         assert await engine.jobs.replay_many(dead) == dict.fromkeys(dead)
         assert await engine.jobs.cancel_many(dead) == dict.fromkeys(dead)
@@ -202,7 +202,7 @@ async def test_who_may_only_enqueue_can_enqueue_with_every_option(house: House) 
 
     assert first == again != plain
     async with open_engine(house.settings("pulse_runtime")) as engine:
-        claims = await engine.jobs.claim("orders", worker="w", slots=10)
+        claims = await engine.claims.claim("orders", worker="w", slots=10)
         assert {claim.id for claim in claims} == {plain, first}
 
 
@@ -260,7 +260,7 @@ async def test_only_enqueueing_runs_with_the_owners_rights_and_only_for_whom_it_
 async def test_readers_see_every_list(house: House) -> None:
     async with open_engine(house.settings("pulse_runtime")) as engine:
         job_id = await submit_one(engine, topic="seen")
-        assert await engine.jobs.report([a_report(await claim_one(engine, "seen"), Outcome.DISCARD)])
+        assert await engine.claims.report([a_report(await claim_one(engine, "seen"), Outcome.DISCARD)])
         waiting = await submit_one(engine, topic="seen")
         await engine.jobs.pause("seen")
 
@@ -279,7 +279,7 @@ async def test_readers_write_nothing_and_see_no_tokens(house: House) -> None:
         with pytest.raises(PulseError, match="permission denied"):
             await engine.jobs.submit([a_new_job()])
         with pytest.raises(PulseError, match="permission denied"):
-            await engine.jobs.claim("seen", worker="w", slots=1)
+            await engine.claims.claim("seen", worker="w", slots=1)
         with pytest.raises(PulseError, match="permission denied"):
             await engine.jobs.pause("seen")
         with pytest.raises(PulseError, match="permission denied"):

@@ -165,10 +165,10 @@ async def test_whatever_makes_jobs_ready_is_heard(here: tuple[Engine, Heard], th
     await submit_one(engine, topic="a")
     await wakes("a")
     claim = await claim_one(engine, "a")
-    await engine.jobs.release([lease_of(claim)])
+    await engine.claims.release([lease_of(claim)])
     await wakes("a")
     claim = await claim_one(engine, "a")
-    await engine.jobs.report([a_report(claim, a_report(claim).outcome.DISCARD)])
+    await engine.claims.report([a_report(claim, a_report(claim).outcome.DISCARD)])
     await engine.jobs.replay(claim.id)
     await wakes("a")
     await engine.jobs.pause("a")
@@ -246,7 +246,7 @@ async def test_a_retry_that_is_due_soon_is_told_of(here: tuple[Engine, Heard], t
     there[1].forget()
 
     outcome = a_report(claim).outcome.FAIL
-    await here[0].jobs.report([a_report(claim, outcome, delay=timedelta(milliseconds=300))])
+    await here[0].claims.report([a_report(claim, outcome, delay=timedelta(milliseconds=300))])
 
     await there[1].until(lambda heard: heard.later)
     assert there[1].later == [timedelta(milliseconds=300)]

@@ -110,8 +110,8 @@ class Traffic:
     async def work(self) -> None:
         while not self._stop.is_set():
             try:
-                claims = await self._engine.jobs.claim("mail", worker="w1", slots=10)
-                answers = await self._engine.jobs.report([a_report(claim) for claim in claims]) if claims else []
+                claims = await self._engine.claims.claim("mail", worker="w1", slots=10)
+                answers = await self._engine.claims.report([a_report(claim) for claim in claims]) if claims else []
                 for claim, answer in zip(claims, answers, strict=True):
                     if answer in (Answer.ACCEPTED, Answer.ALREADY):
                         self.reported.add(claim.id)
@@ -151,9 +151,9 @@ async def test_nothing_acknowledged_is_lost_when_the_database_dies_and_comes_bac
 
         # Whatever was claimed and never answered is taken away from nobody's hands, and done again.
         async def are_all_done() -> bool:
-            claims = await engine.jobs.claim("mail", worker="w1", slots=100)
+            claims = await engine.claims.claim("mail", worker="w1", slots=100)
             if claims:
-                await engine.jobs.report([a_report(claim) for claim in claims])
+                await engine.claims.report([a_report(claim) for claim in claims])
             [counts] = await engine.jobs.counts()
             return set(counts.counts) == {JobStatus.COMPLETED}
 
@@ -200,7 +200,7 @@ async def test_an_outage_longer_than_patience_is_named_and_not_for_ever(server: 
 
         await asyncio.to_thread(server.revive)
         await submit_one(engine)
-        assert len(await engine.jobs.claim("mail", worker="w1", slots=10)) == 2
+        assert len(await engine.claims.claim("mail", worker="w1", slots=10)) == 2
 
 
 async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(server: Server, settings: Settings) -> None:
@@ -210,7 +210,7 @@ async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(serve
         claim = await claim_one(engine)
 
         async def beat() -> Answer:
-            [answer] = await engine.jobs.heartbeat([lease_of(claim)])
+            [answer] = await engine.claims.heartbeat([lease_of(claim)])
             return answer
 
         for _ in range(int(LEASE / settings.watchdog) + 1):  # the watchdog's steps, taken by hand

@@ -126,20 +126,20 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def test_the_whole_life_of_a_job(pooled: Settings) -> None:
     async with open_engine(pooled) as engine:
-        jobs = engine.jobs
+        jobs, claims = engine.jobs, engine.claims
         done = await submit_one(engine, retry=RetryPolicy(kind="fixed", base=0, jitter=0), unique_key="k")
         assert await submit_one(engine, unique_key="k") == done
         claim = await claim_one(engine)
-        assert await jobs.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
-        assert await jobs.progress([Progress(id=done, lease_id=claim.lease_id, value="0.5")]) == [Answer.ACCEPTED]
-        assert await jobs.report([a_report(claim, Outcome.FAIL)]) == [Answer.ACCEPTED]
+        assert await claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await claims.progress([Progress(id=done, lease_id=claim.lease_id, value="0.5")]) == [Answer.ACCEPTED]
+        assert await claims.report([a_report(claim, Outcome.FAIL)]) == [Answer.ACCEPTED]
         await engine.duties.promote()
         claim = await claim_one(engine)
-        assert await jobs.release([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await claims.release([lease_of(claim)]) == [Answer.ACCEPTED]
         claim = await claim_one(engine)
-        assert await jobs.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
+        assert await claims.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
         assert (await jobs.replay(done)).status is JobStatus.PENDING
-        assert await jobs.report([a_report(await claim_one(engine))]) == [Answer.ACCEPTED]
+        assert await claims.report([a_report(await claim_one(engine))]) == [Answer.ACCEPTED]
         assert (await jobs.get(done)).status is JobStatus.COMPLETED
         canceled = await submit_one(engine)
         assert (await jobs.cancel(canceled)).status is JobStatus.CANCELED
@@ -246,7 +246,7 @@ async def test_nothing_is_left_on_the_servers_for_others_to_find(behind: tuple[s
     """jit excepted: the driver puts it back after looking up types, as a setting of the session."""
     async with open_engine(pooled) as engine:
         await asyncio.gather(*[submit_one(engine) for _ in range(20)])
-        await asyncio.gather(*[engine.jobs.claim("mail", worker="w1", slots=2) for _ in range(5)])
+        await asyncio.gather(*[engine.claims.claim("mail", worker="w1", slots=2) for _ in range(5)])
         await migrate(replace(pooled, schema="second"))
 
     names = (*[name for name in PLAN_SETTINGS if name != "jit"], "lock_timeout", "statement_timeout")
@@ -281,11 +281,11 @@ async def test_more_clients_than_servers_get_along(behind: tuple[str, str], pool
         async with open_engine(replace(pooled, pool_size=2)) as engine:
             await engine.jobs.submit([a_new_job() for _ in range(jobs_each)])
             done = 0
-            while claims := await engine.jobs.claim("mail", worker=f"w{number}", slots=5):
-                assert await engine.jobs.heartbeat([lease_of(claim) for claim in claims]) == [Answer.ACCEPTED] * len(
+            while claims := await engine.claims.claim("mail", worker=f"w{number}", slots=5):
+                assert await engine.claims.heartbeat([lease_of(claim) for claim in claims]) == [Answer.ACCEPTED] * len(
                     claims
                 )
-                answers = await engine.jobs.report([a_report(claim) for claim in claims])
+                answers = await engine.claims.report([a_report(claim) for claim in claims])
                 assert set(answers) == {Answer.ACCEPTED}
                 done += len(claims)
             return done
@@ -307,8 +307,8 @@ async def test_more_clients_than_servers_get_along(behind: tuple[str, str], pool
 
 
 async def _drain(engine: Engine) -> None:
-    while claims := await engine.jobs.claim("mail", worker="last", slots=100):
-        await engine.jobs.report([a_report(claim) for claim in claims])
+    while claims := await engine.claims.claim("mail", worker="last", slots=100):
+        await engine.claims.report([a_report(claim) for claim in claims])
 
 
 # --- what a doctor says of it

@@ -13,16 +13,17 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from pulse.engine.jobs import BATCH_LIMIT, CLAIM_LIMIT, Jobs, can_be_claimed
+from pulse.engine.claims import Claims, can_be_claimed
 from pulse.engine.loops import Beat
 from pulse.model.errors import PulseError
-from pulse.model.jobs import Claim, Lease, NewJob, Submitted
+from pulse.model.jobs import BATCH_LIMIT, CLAIM_LIMIT, Claim, Lease, NewJob, Submitted
 from pulse.timing.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from pulse.engine.jobs import Jobs
     from pulse.engine.seats import Seat
     from pulse.settings import Settings
 
@@ -35,9 +36,10 @@ WORTH = 100  # jobs a claim should be able to get, where so many places exist
 class Dispatcher:
     """Deals waiting jobs to the seats."""
 
-    def __init__(self, jobs: Jobs, settings: Settings) -> None:
+    def __init__(self, jobs: Jobs, claims: Claims, settings: Settings) -> None:
         self.beat = Beat("dispatch")
         self._jobs = jobs
+        self._claims = claims
         self._tick = settings.tick.total_seconds()
         self._seats: dict[str, Seat] = {}
         self._by_topic: dict[str, dict[str, Seat]] = defaultdict(dict)
@@ -153,7 +155,7 @@ class Dispatcher:
     async def _submit_to(self, seat: Seat, job: NewJob) -> Submitted:
         topic, asked_at = job.routed_topic, time.monotonic()
         try:
-            submitted, claim = await self._jobs.submit_claimed(job, worker=seat.worker)
+            submitted, claim = await self._claims.submit_claimed(job, worker=seat.worker)
         finally:
             seat.free_place(topic)
         if claim is None:
@@ -236,7 +238,7 @@ class Dispatcher:
         await self._something_changed.wait()
         timer.cancel()
         if is_time_up and (topics := [topic for topic in self._by_topic if self._credit(topic) > 0]):
-            for topic in await self._jobs.ready_topics(topics):
+            for topic in await self._claims.ready_topics(topics):
                 self._maybe_ready[topic] = None
 
     async def _claim(self, topic: str) -> None:
@@ -246,7 +248,7 @@ class Dispatcher:
         del self._maybe_ready[topic]  # before asking: what comes meanwhile puts it back
         self._claiming, asked_at = topic, time.monotonic()
         try:
-            claims = await self._jobs.claim_for(topic, names, slots=len(names))
+            claims = await self._claims.claim_for(topic, names, slots=len(names))
         except BaseException:
             self._maybe_ready[topic] = None
             raise
@@ -297,6 +299,6 @@ class Dispatcher:
     async def _give_back(self, leases: Sequence[Lease]) -> None:
         try:
             for start in range(0, len(leases), BATCH_LIMIT):
-                await self._jobs.release(leases[start : start + BATCH_LIMIT])
+                await self._claims.release(leases[start : start + BATCH_LIMIT])
         except PulseError as error:
             log.warning("%d unsent jobs could not be given back, so their leases will end: %s", len(leases), error)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pulse.engine.alarms import Alarms
+from pulse.engine.claims import Claims
 from pulse.engine.duties import Duties
 from pulse.engine.explain import explain_job
 from pulse.engine.instruments import Instruments
@@ -19,7 +20,9 @@ from pulse.engine.statistics import Statistics
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
+from pulse.model.ids import Mint
 from pulse.store import embedded
+from pulse.store.jobs import read_clock
 from pulse.store.migrate import check
 from pulse.store.pool import Database
 from pulse.store.schema import check_schema
@@ -27,6 +30,7 @@ from pulse.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
     from uuid import UUID
 
     from pulse.engine.loops import Beat, Loop
@@ -46,7 +50,9 @@ class Engine:
         self.wakeups = Wakeups(database)
         self.instruments = Instruments()
         self.beats: list[Beat] = []  # of what this process does again and again
-        self.jobs = Jobs(database, self.wakeups, buckets=buckets, instruments=self.instruments)
+        mint = Mint()  # one, so that ids grow whichever way a job is submitted
+        self.jobs = Jobs(database, self.wakeups, mint, buckets=buckets)
+        self.claims = Claims(database, self.wakeups, mint, buckets=buckets, instruments=self.instruments)
         self.schedules = Schedules(database, self.wakeups, buckets=buckets)
         self.alarms = Alarms(database, self.wakeups)
         self.tokens = Tokens(database)
@@ -62,6 +68,10 @@ class Engine:
     async def check(self) -> None:
         """Raise if the database does not answer, or its schema no longer suits this release."""
         await self._database.run(lambda conn: check_schema(conn, self.settings.schema))
+
+    async def read_clock(self) -> datetime:
+        """The database's time."""
+        return await self._database.run(read_clock)
 
     async def explain(self, job_id: UUID) -> Explanation:
         """Why a job is not running, and when it should be."""

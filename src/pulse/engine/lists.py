@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.model.errors import InvalidFilter, InvalidOption
-from pulse.model.ids import bucket_of_id, bucket_of_topic
+from pulse.model.ids import bucket_of_topic, by_bucket
 from pulse.model.jobs import FINISHED, PAGE_LIMIT, JobFilter, JobStatus
 from pulse.store import jobs as store
 
@@ -130,11 +130,16 @@ async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) 
 
 
 async def read_in_order(conn: Connection, read: Read[T], ids: list[UUID]) -> list[T]:
-    found: dict[UUID, T] = {}
-    for bucket in {bucket_of_id(job_id) for job_id in ids}:
-        here = [job_id for job_id in ids if bucket_of_id(job_id) == bucket]
-        found |= await read(conn, bucket=bucket, ids=here)
+    found = await read_each(conn, read, ids)
     return [found[job_id] for job_id in ids if job_id in found]
+
+
+async def read_each(conn: Connection, read: Read[T], ids: Sequence[UUID]) -> dict[UUID, T]:
+    """Those that are there, in whichever buckets."""
+    found: dict[UUID, T] = {}
+    for bucket, here in by_bucket(ids):
+        found |= await read(conn, bucket=bucket, ids=here)
+    return found
 
 
 def write_cursor(row: Any, order: Order) -> str:  # noqa: ANN401

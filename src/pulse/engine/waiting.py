@@ -40,6 +40,7 @@ class Waiters:
         self._heard: set[UUID] = set()
         self._look_at = 0.0
         self._is_closed = False
+        engine.claims.on_end(self.hear)
         engine.jobs.on_end(self.hear)
         engine.duties.on_dead_letter(lambda job_id: self.hear([job_id]))
 

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.jobs import Jobs
 from pulse.engine.loops import Loop
 from pulse.links.link import Batch
+from pulse.model.ids import Mint
 from pulse.model.jobs import FINISHED
 from pulse.model.workers import Presence
 from pulse.store.pool import Database
@@ -47,6 +48,7 @@ class DirectLink:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs = engine.jobs
+        self._claims = engine.claims
         self._desk: Desk | None = None
         self.lease = engine.settings.lease.total_seconds()
         self.heartbeat = engine.settings.heartbeat.total_seconds()
@@ -66,7 +68,7 @@ class DirectLink:
         self._engine.start(Loop("presence", self._engine.workers.own_duty(desk.name, present)))
 
     async def check(self) -> None:
-        await self._jobs.ready_topics(["pulse.check"])
+        await self._claims.ready_topics(["pulse.check"])
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))
@@ -103,11 +105,11 @@ class DirectLink:
         return await self._engine.explain(job_id)
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
-        return await self._jobs.ready_topics(topics)
+        return await self._claims.ready_topics(topics)
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
         asked_at = time.monotonic()
-        claims = await self._jobs.claim(topic, worker=worker, slots=slots)
+        claims = await self._claims.claim(topic, worker=worker, slots=slots)
         return Batch(claims, asked_at + self.lease)
 
     async def stop_claiming(self) -> Sequence[Claim]:
@@ -116,13 +118,13 @@ class DirectLink:
         return []
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
-        return await self._jobs.report(reports)
+        return await self._claims.report(reports)
 
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
-        return await self._jobs.progress(progress)
+        return await self._claims.progress(progress)
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
-        return await self._jobs.release(leases)
+        return await self._claims.release(leases)
 
     @asynccontextmanager
     async def open_heart(self) -> AsyncIterator[DirectHeart]:
@@ -147,10 +149,10 @@ class DirectHeart:
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self._database = database
-        self._jobs = Jobs(database, Wakeups(database), buckets=buckets)
+        self._claims = Claims(database, Wakeups(database), Mint(), buckets=buckets)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
-        return await self._jobs.heartbeat(leases)
+        return await self._claims.heartbeat(leases)
 
     async def rest(self) -> None:
         self._database.rest()

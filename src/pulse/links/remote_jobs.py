@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pulse.engine.jobs import BATCH_LIMIT
 from pulse.links.remote_alarms import RemoteAlarms
 from pulse.links.remote_errors import KINDS, make_error
 from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.model.errors import Conflict
-from pulse.model.jobs import JobFilter, Page
+from pulse.model.jobs import BATCH_LIMIT, JobFilter, Page
 from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb
 

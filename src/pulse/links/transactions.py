@@ -17,7 +17,6 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.engine.jobs import check_size
 from pulse.model.errors import (
     InvalidInput,
     InvalidSettings,
@@ -27,6 +26,7 @@ from pulse.model.errors import (
     TransactionFailed,
     UnknownConnection,
 )
+from pulse.model.jobs import check_size
 from pulse.model.text import check_json
 from pulse.settings import SCHEMA_NAME
 

@@ -14,6 +14,8 @@ import os
 import struct
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
@@ -36,6 +38,14 @@ def bucket_of_topic(topic: str, buckets: int) -> int:
 
 def bucket_of_id(job_id: UUID) -> int:
     return job_id.int & BUCKET_MASK
+
+
+def by_bucket(ids: Sequence[UUID]) -> list[tuple[int, list[UUID]]]:
+    """Where to look for them, in one order for everybody."""
+    groups: dict[int, list[UUID]] = defaultdict(list)
+    for job_id in ids:
+        groups[bucket_of_id(job_id)].append(job_id)
+    return sorted(groups.items())
 
 
 def in_bucket(own: UUID, bucket: int) -> UUID:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -9,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.errors import InvalidFilter, InvalidOption, InvalidReport
+from pulse.model.errors import BatchTooLarge, InvalidFilter, InvalidOption, InvalidReport
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
 from pulse.timing.duration import format_duration
 
@@ -20,6 +21,8 @@ MOST_TAGS = 32
 KEY_LIMIT = 500
 KEY_BYTES = 1_600  # with the longest topic, what an index entry can hold
 PAGE_LIMIT = 500
+BATCH_LIMIT = 10_000  # items of one call
+CLAIM_LIMIT = 500  # jobs of one claim
 _LARGEST = (1 << 63) - 1
 
 
@@ -391,6 +394,11 @@ def check_kind(option: str, value: object, kind: type, *others: object) -> None:
     if not isinstance(value, kind) and value not in others:
         found = "…" if option == "payload" else value  # which may hold what nobody is to see
         raise InvalidOption(option, found, f"it is of the kind {kind.__name__}, not {type(value).__name__}")
+
+
+def check_size(what: str, items: Sequence[object]) -> None:
+    if len(items) > BATCH_LIMIT:
+        raise BatchTooLarge(what, len(items), BATCH_LIMIT)
 
 
 def check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pulse.engine.masks import mask_report
 from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, PulseError
-from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
+from pulse.model.jobs import CLAIM_LIMIT, Answer, Claim, JobStatus, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
 from pulse.sdk.context import Context, current, during
 from pulse.sdk.heartbeats import Heartbeats
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-CLAIM_LIMIT = 500
 GATHER = 0.002  # seconds to wait for more slots to become free
 CLAIM_PATIENCE = 2.0  # seconds for the answer to the last claim
 UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is looked at again

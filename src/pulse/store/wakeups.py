@@ -78,7 +78,7 @@ class Wakeups:
 
     def wake(self, woken: Iterable[Woken]) -> None:
         """Tell this process at once, and the others soon."""
-        for item in woken:
+        for item in most_urgent(woken):
             self._tell(item)
             if self._settings.notify:
                 self._unsent[item.topic] = max(item.priority, self._unsent.get(item.topic, -100))
@@ -220,6 +220,14 @@ class Wakeups:
     def _tell_later(self, delay: timedelta) -> None:
         for listener in self._later:
             listener(delay)
+
+
+def most_urgent(woken: Iterable[tuple[str, int]]) -> list[Woken]:
+    """One for each topic."""
+    found: dict[str, int] = {}
+    for topic, priority in woken:
+        found[topic] = max(priority, found.get(topic, -100))
+    return [Woken(*item) for item in found.items()]
 
 
 def _fitting(lines: list[str]) -> str:

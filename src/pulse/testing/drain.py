@@ -68,7 +68,7 @@ class Drain:
         waiting = await self._database.run(lambda conn: scratch.list_waiting(conn, schema=schema))
         for app in self._apps:
             topics = dict.fromkeys(topic for task, topic in waiting if app.find_task(task))
-            if ready := await self._engine.jobs.ready_topics(list(topics)):
+            if ready := await self._engine.claims.ready_topics(list(topics)):
                 return app, ready
         return None
 
@@ -109,7 +109,7 @@ class Drain:
             return True
         runs = self._runs
         await self._let_fall_due()
-        if ready := await self._engine.jobs.ready_topics(worker.topics):
+        if ready := await self._engine.claims.ready_topics(worker.topics):
             link.tell(ready)
             return True
         return link.is_asking or self._runs > runs
@@ -156,7 +156,7 @@ class DrainLink(DirectLink):
         self._app = app
         self._ran = ran
         self._reported = reported
-        self._claims: dict[tuple[UUID, int], Claim] = {}
+        self._running: dict[tuple[UUID, int], Claim] = {}
         self._listener: Callable[[str], None] = lambda _: None
         self.is_asking = False
         self.foreign: dict[UUID, Lease] = {}  # jobs in the same topics that are another app's
@@ -183,14 +183,14 @@ class DrainLink(DirectLink):
             self.is_asking = False
         known = [claim for claim in claims if self._app.find_task(claim.task)]
         self.foreign |= {claim.id: Lease(claim.id, claim.lease_id) for claim in claims if claim not in known}
-        self._claims |= {(claim.id, claim.lease_id): claim for claim in known}
+        self._running |= {(claim.id, claim.lease_id): claim for claim in known}
         self._ran(known)
         return Batch(known, held_until)
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         answers = await super().report(reports)
         for report, answer in zip(reports, answers, strict=True):
-            if answer is Answer.ACCEPTED and (claim := self._claims.pop((report.id, report.lease_id), None)):
+            if answer is Answer.ACCEPTED and (claim := self._running.pop((report.id, report.lease_id), None)):
                 self._reported(claim, report)
         return answers
 

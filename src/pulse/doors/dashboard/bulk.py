@@ -39,7 +39,7 @@ async def preview(look: Look) -> dict[str, Any]:
     """What would be touched, as it is at this instant."""
     given = given_fields(look)
     jobs = look.served.engine.jobs
-    now = await jobs.read_clock()
+    now = await look.served.engine.read_clock()
     wanted = read_filter(given, now)
     look.caller.check(ACTING, wanted.topic or "*")
     deed = _deed_for(wanted)

@@ -69,7 +69,7 @@ async def job_list(look: Look) -> dict[str, Any]:
 
 
 async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
-    wanted = read_filter(given, await look.served.engine.jobs.read_clock())
+    wanted = read_filter(given, await look.served.engine.read_clock())
     look.caller.check(LOOKING, wanted.topic or "*")
     heads, following = await search(
         look.served.engine.jobs.find_heads, wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pulse
 from pulse.doors.grpc.answering import Context, answering
-from pulse.engine.jobs import BATCH_LIMIT
 from pulse.engine.seats import SILENCE, SLOTS_LIMIT
+from pulse.model.jobs import BATCH_LIMIT
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc

@@ -9,9 +9,8 @@ from uuid import UUID
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
-from pulse.engine.jobs import BATCH_LIMIT, check_size
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
-from pulse.model.jobs import JobFilter, JobStatus
+from pulse.model.jobs import BATCH_LIMIT, JobFilter, JobStatus, check_size
 from pulse.model.workers import WorkerSeen
 from pulse.wire import convert, convert_watching
 from pulse.wire.v1 import pulse_pb2 as pb

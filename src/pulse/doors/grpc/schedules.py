@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
-from pulse.engine.jobs import check_size
 from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.model.jobs import check_size
 from pulse.model.schedule_changes import topic_after
 from pulse.wire import convert
 from pulse.wire import convert_schedules as wire

@@ -18,10 +18,9 @@ import grpc
 
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
-from pulse.engine.jobs import check_size
 from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import Answer, Lease
+from pulse.model.jobs import Answer, Lease, check_size
 from pulse.model.tokens import Right
 from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from pulse.doors.grpc.access import Access
+    from pulse.engine.claims import Claimed
     from pulse.engine.dispatch import Dispatcher
     from pulse.engine.engine import Engine
-    from pulse.engine.jobs import Claimed
 
 log = logging.getLogger("pulse.stream")
 
@@ -49,7 +48,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     def __init__(self, engine: Engine, dispatcher: Dispatcher, access: Access) -> None:
         self._engine = engine
         self._access = access
-        self._jobs = engine.jobs
+        self._claims = engine.claims
         self._dispatcher = dispatcher
         self._lease: timedelta = engine.settings.lease
         self._traces_as_child = engine.settings.trace_as_child
@@ -108,14 +107,14 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._dispatcher.join(seat)
 
     async def _resume(self, seat: Seat, held: Sequence[Lease]) -> None:
-        asked_at = await self._jobs.read_clock()
+        asked_at = await self._engine.read_clock()
         self._dispatcher.replace(seat.worker)
         await self._engine.wakeups.tell_moved(seat.worker)
         await asyncio.sleep(MOVING)
         before = asked_at + timedelta(seconds=2 * MOVING)
-        if given_back := await self._jobs.release_unheld(seat.worker, held, before=before):
+        if given_back := await self._claims.release_unheld(seat.worker, held, before=before):
             log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
-        claims = await self._jobs.claims_of(held)
+        claims = await self._claims.claims_of(held)
         for lease in held:
             claim = claims.get(lease.id)
             if claim and (claim.worker, claim.lease_id) == (seat.worker, lease.lease_id):
@@ -172,7 +171,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases, reserved=True)
-        answers = await self._jobs.heartbeat(leases)
+        answers = await self._claims.heartbeat(leases)
         gone = (
             lease.id for lease, answer in zip(leases, answers, strict=True) if answer in (Answer.LOST, Answer.CANCELED)
         )
@@ -185,7 +184,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
         await self._check_theirs(worker, reports)
-        answers = await self._jobs.report(reports)
+        answers = await self._claims.report(reports)
         self._settle(worker, reports, answers)
         return pb.ReportResultsResponse(answers=convert.write_answers(answers))
 
@@ -193,13 +192,13 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
         worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
         await self._check_theirs(worker, progress)
-        return pb.ReportProgressResponse(answers=convert.write_answers(await self._jobs.progress(progress)))
+        return pb.ReportProgressResponse(answers=convert.write_answers(await self._claims.progress(progress)))
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
-        answers = await self._jobs.release(leases)
+        answers = await self._claims.release(leases)
         self._settle(worker, leases, answers)
         return pb.ReleaseJobsResponse(answers=convert.write_answers(answers))
 
@@ -214,7 +213,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
         if not unknown:
             return
-        claims = await self._jobs.claims_of(unknown, reserved=reserved)
+        claims = await self._claims.claims_of(unknown, reserved=reserved)
         for lease in unknown:
             # Whoever shows an older claim has lost it, which is what the answer says: a batch must not fail for it. One
             # that is yet to be made is nobody's to show: it might be made, for another, before the batch is written.

@@ -14,8 +14,7 @@ from pulse.doors.http.answering import answer_with
 from pulse.doors.http.documents import answers
 from pulse.doors.http.parts import Answer, Seconds
 from pulse.doors.http.services import Served
-from pulse.engine.jobs import BATCH_LIMIT
-from pulse.model.jobs import PAGE_LIMIT
+from pulse.model.jobs import BATCH_LIMIT, PAGE_LIMIT
 
 router = APIRouter(route_class=GuardedRoute, tags=["info"])
 

@@ -21,9 +21,8 @@ from pulse.doors.http.parts import (
     encode_payload,
     fields_of,
 )
-from pulse.engine.jobs import BATCH_LIMIT
 from pulse.model import jobs as model
-from pulse.model.jobs import JobStatus, RetryPolicy
+from pulse.model.jobs import BATCH_LIMIT, JobStatus, RetryPolicy
 
 DEFAULT_RETRY = msgspec.structs.asdict(RetryPolicy())
 

@@ -24,9 +24,8 @@ from pulse.doors.http.keys import IdempotencyKey, check_same, id_of_key
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.parts import After, Instant, Limit, fields_of
 from pulse.doors.http.services import Served, Services
-from pulse.engine.jobs import check_size
 from pulse.model.errors import InvalidInput
-from pulse.model.jobs import FINISHED, Job, JobFilter, JobStatus, NewJob, Page, Submitted
+from pulse.model.jobs import FINISHED, Job, JobFilter, JobStatus, NewJob, Page, Submitted, check_size
 from pulse.model.tokens import Right
 
 LONGEST_WAIT = 20.0  # seconds
