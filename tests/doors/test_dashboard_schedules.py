@@ -11,12 +11,15 @@ from html import unescape
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.model.jobs import Outcome
 from pulse.model.schedules import Declared, NewSchedule, ScheduleStatus
+from pulse.model.workers import Presence
 from pulse.settings import Settings
 from pulse.store.pool import Connection
+from pulse.store.workers import note_workers
 from tests.doors.dashboard_client import URL, drawn, make, page, post, refused, set_one
 from tests.doors.http_client import Http, served_http
-from tests.factories import a_new_job
+from tests.factories import a_new_job, a_report, claim_one, submit_one
 
 ODD_NAMES = ["a/fires", "new", "preview", "calendar", "..", "a b", "100%", "café/ü", "?x=1#y", "%2F", "a/b/pause"]
 MADE = {"name": "daily", "kind": "cron", "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "task": "report"}
@@ -139,6 +142,35 @@ FAULTS = [
 async def test_a_form_with_a_fault_is_refused_with_the_reason(http: Http) -> None:
     for fault, why in FAULTS:
         assert why in await refused(http, "/schedules/new", **MADE | fault)
+
+
+def suggested(text: str, name: str) -> list[str]:
+    [options] = re.findall(rf'<datalist id="{name}">(.*?)</datalist>', text)
+    return [unescape(value) for value in re.findall(r'<option value="([^"]*)"', options)]
+
+
+async def test_a_form_suggests_the_tasks_and_topics_there_are(
+    http: Http, engine: Engine, conn: Connection, settings: Settings
+) -> None:
+    for outcome in (Outcome.COMPLETE, Outcome.DISCARD):
+        await submit_one(engine, task=f"to {outcome.lower()}", topic="mail")
+        await engine.jobs.report([a_report(await claim_one(engine), outcome)])
+    await submit_one(engine, task="resize", topic="images")
+    await make(engine, "daily", job=a_new_job(task="report", topic="reports"))
+    worker = Presence(name="w", version="1", topics=["idle"], slots=1, busy=0, age=timedelta())
+    await note_workers(conn, server="s", workers=[worker])
+
+    for path in ("/schedules/new", "/schedules/daily/edit"):
+        shown = await page(http, path)
+        assert suggested(shown, "tasks") == ["report", "resize", "to complete", "to discard"]
+        assert suggested(shown, "topics") == ["idle", "images", "mail", "reports"]
+    assert '<option value="resize">of topic images</option>' in shown
+
+    _, secret = await engine.tokens.create("ops", ["read", "submit:images"])
+    async with served_http(settings) as closed:
+        await closed.client.post("/sign-in", data={"secret": secret})
+        mine = await page(closed, "/schedules/new")
+    assert (suggested(mine, "tasks"), suggested(mine, "topics")) == (["resize"], ["images"])
 
 
 async def test_what_nobody_touched_stays_to_the_microsecond(http: Http, engine: Engine) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pulse.doors.dashboard import fields
 from pulse.doors.dashboard.drawing import url
+from pulse.doors.dashboard.known_names import KnownNames, known_names
 from pulse.doors.dashboard.payloads import editable_json
 from pulse.doors.dashboard.schedule_words import own_url, reading, zone_of
 from pulse.doors.dashboard.views import Action, Goto, Look, View
@@ -132,25 +133,32 @@ def draw_fields(look: Look, schedule: Schedule) -> dict[str, str]:
 
 
 async def new_form(look: Look) -> dict[str, Any]:
-    return form_facts("New schedule", BLANK, path="/schedules/new", back="/schedules")
+    known = await known_names(look)
+    return form_facts("New schedule", BLANK, known, path="/schedules/new", back="/schedules")
 
 
 async def edit_form(look: Look) -> dict[str, Any]:
     schedule = await look.served.engine.schedules.get(look.path["name"])
     look.caller.check(MAKING, schedule.job.routed_topic)
     path = url("/schedules", schedule.id) + "/edit"
-    return form_facts(
-        f"Edit {schedule.name}", draw_fields(look, schedule), path=path, back=own_url(schedule), schedule=schedule
-    )
+    drawn, known = draw_fields(look, schedule), await known_names(look)
+    return form_facts(f"Edit {schedule.name}", drawn, known, path=path, back=own_url(schedule), schedule=schedule)
 
 
 def form_facts(
-    title: str, values: Mapping[str, str], *, path: str, back: str, schedule: Schedule | None = None
+    title: str,
+    values: Mapping[str, str],
+    known: KnownNames,
+    *,
+    path: str,
+    back: str,
+    schedule: Schedule | None = None,
 ) -> dict[str, Any]:
     is_owned = schedule is not None and schedule.app is not None
     return {
         "title": title,
         "values": values,
+        "known": known,
         "path": path,
         "back": back,
         "schedule": schedule,
