@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from playwright.async_api import Dialog, Page, expect
 
-from pulse.model.jobs import Outcome
+from pulse.model.jobs import Outcome, RetryPolicy
 from pulse.model.schedules import Declared, NewSchedule, Schedule
 from tests.browser.conftest import PHONE, House, Visit, Visiting
 from tests.factories import a_new_job, a_report, claim_one
@@ -180,6 +180,11 @@ async def test_a_schedule_is_made_with_a_look_ahead_while_typing(house: House, v
     await expect(page.locator(".so-far li")).to_have_count(5)
     await page.get_by_label("Task").fill("greet")
     await page.get_by_label("Payload").fill("{'no': json}")
+    await page.get_by_text("Waits between attempts").first.click()
+    await expect(page.get_by_role("textbox", name="First wait")).to_be_visible()
+    await page.get_by_label("After the nth failure").select_option("list")
+    await expect(page.get_by_role("textbox", name="First wait")).to_be_hidden()
+    await page.get_by_label("Waits, with commas").fill("10s, 1m")
     visit.watch.expected.append("400")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator("[data-refusal]")).to_contain_text("payload is not JSON")
@@ -193,6 +198,7 @@ async def test_a_schedule_is_made_with_a_look_ahead_while_typing(house: House, v
     await visit.said("weekdays is made")
     made = await house.engine.schedules.get("weekdays")
     assert (made.timed.cron, made.timed.zone, made.job.payload) == ("0 9 * * 1-5", "Asia/Tokyo", '{"to": "all"}')
+    assert made.job.retry == RetryPolicy(kind="list", delays=(10, 60))
 
 
 async def test_a_schedule_is_edited(house: House, visit: Visit) -> None:

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from pulse.engine.engine import Engine
-from pulse.model.jobs import Outcome
+from pulse.model.jobs import Outcome, RetryPolicy
 from pulse.model.schedules import Declared, NewSchedule, ScheduleStatus
 from pulse.model.workers import Presence
 from pulse.settings import Settings
@@ -99,6 +100,13 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         "max_attempts": "2",
         "timeout": "10m",
         "tags": "eu, daily",
+        "result_ttl": "2d",
+        "retry_kind": "exponential",
+        "retry_base": "5s",
+        "retry_factor": "1.5",
+        "retry_delays": "1s",  # of another kind: not looked at
+        "retry_most": "1h",
+        "retry_jitter": "0.2",
         "starts_at": "2030-01-01T00:00",
         "ends_at": "2031-01-01T00:00:30",
         "max_occurrences": "7",
@@ -119,8 +127,18 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         *(7, timedelta(seconds=2), "replay", 9, "buffer_one"),
     )
     assert made.job == a_new_job(
-        task="report", topic="reports", priority=5, max_attempts=2, timeout=timedelta(minutes=10), tags=("eu", "daily")
+        task="report",
+        topic="reports",
+        priority=5,
+        max_attempts=2,
+        timeout=timedelta(minutes=10),
+        result_ttl=timedelta(days=2),
+        retry=RetryPolicy(kind="exponential", base=5, factor=1.5, most=3600, jitter=0.2),
+        tags=("eu", "daily"),
     )
+    shown = await page(http, "/schedules/daily")
+    assert "5s, then 1.5 times the one before; at most 1h, ± 20%" in shown
+    assert "kept for 2d" in shown
 
 
 FAULTS = [
@@ -132,6 +150,12 @@ FAULTS = [
     ({"priority": "high"}, "it is a whole number"),
     ({"priority": "101"}, "from -100 to 100"),
     ({"jitter": "soon"}, "not a duration"),
+    ({"result_ttl": "a while"}, "not a duration"),
+    ({"retry_kind": "hope"}, "it is one of quadratic, exponential, fixed, list"),
+    ({"retry_kind": "list"}, "kind list needs them"),
+    ({"retry_kind": "list", "retry_delays": "1s, soon"}, "not a duration"),
+    ({"retry_jitter": "much"}, "it is a number such as 2 or 0.1"),
+    ({"retry_jitter": "2"}, "a share between 0 and 1"),
     ({"starts_at": "tomorrow"}, "it is an instant"),
     ({"starts_at": "2030-03-31T02:30"}, "does not exist in Europe/Berlin"),
     ({"task": ""}, "task is empty"),
@@ -197,6 +221,24 @@ async def test_a_form_changes_the_timetable(http: Http, engine: Engine) -> None:
 
     timed = (await engine.schedules.get("daily")).timed
     assert (timed.kind, timed.cron, timed.every, timed.zone) == ("cron", "@daily", None, "Asia/Tokyo")
+
+
+async def test_a_form_changes_the_waits_and_nothing_else(http: Http, engine: Engine) -> None:
+    waits = RetryPolicy(kind="list", delays=(1.5, 60), most=90)
+    job = a_new_job(retry=waits, result_ttl=timedelta(hours=1))
+    before = await make(engine, "daily", job=job)
+    form = await drawn(http, "/schedules/daily/edit")
+    assert (form["retry_kind"], form["retry_delays"], form["result_ttl"]) == ("list", "1s500ms, 1m", "1h")
+
+    await post(http, "/schedules/daily/edit", **form | {"priority": "3"})
+    assert (await engine.schedules.get("daily")).job == replace_fields(before.job, priority=3)
+    form = await drawn(http, "/schedules/daily/edit")
+    await post(http, "/schedules/daily/edit", **form | {"retry_delays": "1s500ms, 2m", "result_ttl": ""})
+    changed = (await engine.schedules.get("daily")).job
+    assert (changed.retry, changed.result_ttl) == (replace_fields(waits, delays=(1.5, 120)), None)
+    form = await drawn(http, "/schedules/daily/edit")
+    await post(http, "/schedules/daily/edit", **form | {"retry_kind": "quadratic", "retry_most": "1d"})
+    assert (await engine.schedules.get("daily")).job.retry is None  # the default has no row of its own
 
 
 async def test_what_somebody_else_changed_is_not_overwritten(http: Http, engine: Engine) -> None:

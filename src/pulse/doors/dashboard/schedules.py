@@ -13,6 +13,7 @@ from pulse.doors.dashboard import calendar, schedule_forms
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.fields import instant
 from pulse.doors.dashboard.payloads import shown_json
+from pulse.doors.dashboard.retry_fields import tell_retry
 from pulse.doors.dashboard.schedule_words import own_url, reading, zone_of
 from pulse.doors.dashboard.views import Action, Goto, Look, Said, View
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidSchedule, PulseError
@@ -73,6 +74,7 @@ async def schedule(look: Look) -> dict[str, Any]:
         "schedule": found,
         "reading": reading(found.timed),
         "payload": shown_json(look, found.job.payload),
+        "retry": found.job.retry and tell_retry(found.job.retry),
         "upcoming": upcoming,
         "why_none": why_none,
         "fires": fires.fires,
