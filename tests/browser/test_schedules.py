@@ -149,15 +149,17 @@ async def test_it_is_paused_resumed_triggered_and_deleted(house: House, visiting
     await other.said("no schedule")
 
 
-async def test_the_past_is_made_up_for_after_a_look(house: House, visit: Visit) -> None:
-    await make(house, "hourly", cron="0 * * * *")
+async def test_the_past_is_made_up_for_after_a_look(house: House, visiting: Visiting) -> None:
+    await make(house, "hourly", cron="0 * * * *", zone="Asia/Kolkata")
+    visit = await visiting(timezone_id="America/New_York")
     page = await visit.go("/schedules/hourly")
 
     await page.get_by_text("Make up for the past").click()
     await page.get_by_label("From").fill("2026-01-01T00:00")
     await page.get_by_label("Until").fill("2026-01-01T03:00")
     await page.get_by_role("button", name="Look first").click()
-    await expect(page.get_by_text("3 jobs would be made")).to_be_visible()
+    await expect(page.get_by_text("3 jobs would be made, by the clock of Asia/Kolkata")).to_be_visible()
+    await expect(page.locator("#backfill li").first).to_have_text("first Thu 2026-01-01 00:00:00 +05:30")
     await visit.check_access()
     await visit.shot("schedule-backfill")
     await page.get_by_role("button", name="Make 3 jobs").click()
