@@ -11,9 +11,10 @@ from html import unescape
 import pytest
 from msgspec.structs import replace as replace_fields
 
+from pulse.doors.dashboard.retry_fields import KINDS
 from pulse.engine.engine import Engine
 from pulse.model.jobs import Outcome, RetryPolicy
-from pulse.model.schedules import Declared, NewSchedule, ScheduleStatus
+from pulse.model.schedules import CatchUp, Declared, NewSchedule, Overlap, ScheduleStatus
 from pulse.model.workers import Presence
 from pulse.settings import Settings
 from pulse.store.pool import Connection
@@ -166,6 +167,14 @@ FAULTS = [
 async def test_a_form_with_a_fault_is_refused_with_the_reason(http: Http) -> None:
     for fault, why in FAULTS:
         assert why in await refused(http, "/schedules/new", **MADE | fault)
+
+
+async def test_a_form_offers_every_policy_there_is(http: Http) -> None:
+    """One that it did not know would be drawn as another, and sent as a change."""
+    shown = await page(http, "/schedules/new")
+    for field, values in (("catch_up", CatchUp), ("overlap", Overlap), ("retry_kind", KINDS)):
+        [options] = re.findall(rf'<select name="{field}">(.*?)</select>', shown)
+        assert re.findall(r'value="(\w+)"', options) == list(values)
 
 
 def suggested(text: str, name: str) -> list[str]:

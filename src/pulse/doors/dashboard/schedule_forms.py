@@ -172,8 +172,6 @@ def form_facts(
         "schedule": schedule,
         "is_owned": is_owned,
         "is_disabled": schedule is not None and schedule.status is ScheduleStatus.DISABLED,
-        "catch_ups": list(CatchUp),
-        "overlaps": list(Overlap),
     }
 
 
