@@ -102,7 +102,7 @@ class Settings:
     keep_canceled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
     keep_fires: timedelta = timedelta(days=90)  # what became of each occurrence of a schedule
-    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been cancelled
+    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been canceled
     keep_deliveries: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:

@@ -57,6 +57,7 @@ class House:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def standing(migrated: Settings) -> AsyncIterator[House]:
+    await empty_tables(migrated)  # of tokens above all: a server that finds some wants them from everybody
     async with open_house(replace(migrated, alarm_networks="127.0.0.0/8")) as house:  # alarms may call this machine
         yield house
 
@@ -72,10 +73,14 @@ async def open_house(settings: Settings, **changes: Any) -> AsyncIterator[House]
 @pytest_asyncio.fixture(loop_scope="session")
 async def house(standing: House, migrated: Settings) -> House:
     """The server, over empty tables."""
-    conn = await asyncpg.connect(migrated.database_url)
+    await empty_tables(migrated)
+    return standing
+
+
+async def empty_tables(settings: Settings) -> None:
+    conn = await asyncpg.connect(settings.database_url)
     await conn.execute("; ".join(f"delete from pulse.{table}" for table in TABLES))
     await conn.close()
-    return standing
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

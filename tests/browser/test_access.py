@@ -49,6 +49,27 @@ async def test_the_sign_in_page_fits_a_phone(house: House, migrated: Settings, v
         await visit.shot("sign-in-phone")
 
 
+@pytest.mark.parametrize("width", [390, 320])
+async def test_the_header_has_two_lines_on_a_phone(
+    house: House, migrated: Settings, visiting: Visiting, width: int
+) -> None:
+    _, secret = await house.engine.tokens.create("ada-of-the-night-watch", ["read"])
+    async with open_house(migrated) as closed:
+        visit = await visiting(closed, viewport={"width": width, "height": 844}, java_script_enabled=False)
+        page = await visit.go("/workers")
+        await page.get_by_label("Token").fill(secret)
+        await page.keyboard.press("Enter")
+
+        links = page.get_by_role("navigation", name="Main").get_by_role("link")
+        await expect(links).to_have_count(5)
+        assert len({(await link.bounding_box() or {})["y"] for link in await links.all()}) == 1
+        assert (await page.locator("header.top").bounding_box() or {})["height"] < 90
+        await expect(links.last).to_be_in_viewport(ratio=1)  # the page one is on
+        await expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
+        await visit.check_fits()
+        await visit.shot(f"header-{width}")
+
+
 async def test_whoever_is_revoked_while_looking_is_shown_the_door(
     house: House, migrated: Settings, visiting: Visiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,10 @@ async def test_the_overview_shows_what_happens(house: House, visiting: Visiting,
     await expect(page.get_by_text("no worker is connected for waiting")).to_be_visible()
     await expect(page.get_by_role("row", name=re.compile("^mail"))).to_be_visible()
     await expect(page.locator("figure.chart canvas")).to_have_count(4)
+    await expect(page.locator("#chart-wait .u-label")).to_have_text(["Time", "half within", "95 % within"])
+    await expect(page.locator(".figure")).to_have_count(12)  # which leaves no gap in rows of two, three or six
+    lines = "labels => labels.map(label => label.getClientRects().length)"
+    assert set(await page.locator(".figure span").evaluate_all(lines)) == {1}
     await visit.check_access()
     await visit.check_fits()
     await visit.shot(f"overview-{kind}")

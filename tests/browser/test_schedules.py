@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from playwright.async_api import Dialog, Page, expect
 
-from pulse.model.jobs import Outcome
+from pulse.model.jobs import Outcome, RetryPolicy
 from pulse.model.schedules import Declared, NewSchedule, Schedule
 from tests.browser.conftest import PHONE, House, Visit, Visiting
 from tests.factories import a_new_job, a_report, claim_one
@@ -149,15 +149,17 @@ async def test_it_is_paused_resumed_triggered_and_deleted(house: House, visiting
     await other.said("no schedule")
 
 
-async def test_the_past_is_made_up_for_after_a_look(house: House, visit: Visit) -> None:
-    await make(house, "hourly", cron="0 * * * *")
+async def test_the_past_is_made_up_for_after_a_look(house: House, visiting: Visiting) -> None:
+    await make(house, "hourly", cron="0 * * * *", zone="Asia/Kolkata")
+    visit = await visiting(timezone_id="America/New_York")
     page = await visit.go("/schedules/hourly")
 
     await page.get_by_text("Make up for the past").click()
     await page.get_by_label("From").fill("2026-01-01T00:00")
     await page.get_by_label("Until").fill("2026-01-01T03:00")
     await page.get_by_role("button", name="Look first").click()
-    await expect(page.get_by_text("3 jobs would be made")).to_be_visible()
+    await expect(page.get_by_text("3 jobs would be made, by the clock of Asia/Kolkata")).to_be_visible()
+    await expect(page.locator("#backfill li").first).to_have_text("first Thu 2026-01-01 00:00:00 +05:30")
     await visit.check_access()
     await visit.shot("schedule-backfill")
     await page.get_by_role("button", name="Make 3 jobs").click()
@@ -180,6 +182,11 @@ async def test_a_schedule_is_made_with_a_look_ahead_while_typing(house: House, v
     await expect(page.locator(".so-far li")).to_have_count(5)
     await page.get_by_label("Task").fill("greet")
     await page.get_by_label("Payload").fill("{'no': json}")
+    await page.get_by_text("Waits between attempts").first.click()
+    await expect(page.get_by_role("textbox", name="First wait")).to_be_visible()
+    await page.get_by_label("After the nth failure").select_option("list")
+    await expect(page.get_by_role("textbox", name="First wait")).to_be_hidden()
+    await page.get_by_label("Waits, with commas").fill("10s, 1m")
     visit.watch.expected.append("400")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator("[data-refusal]")).to_contain_text("payload is not JSON")
@@ -193,6 +200,7 @@ async def test_a_schedule_is_made_with_a_look_ahead_while_typing(house: House, v
     await visit.said("weekdays is made")
     made = await house.engine.schedules.get("weekdays")
     assert (made.timed.cron, made.timed.zone, made.job.payload) == ("0 9 * * 1-5", "Asia/Tokyo", '{"to": "all"}')
+    assert made.job.retry == RetryPolicy(kind="list", delays=(10, 60))
 
 
 async def test_a_schedule_is_edited(house: House, visit: Visit) -> None:

@@ -51,7 +51,8 @@ async def drawn(http: Http, path: str) -> dict[str, str]:
 async def make(engine: Engine, name: str, **given: Any) -> Schedule:
     if not {"every", "cron", "at"} & given.keys():
         given["every"] = timedelta(hours=1)
-    return (await engine.schedules.create(NewSchedule(name=name, job=a_new_job(), **given)))[0]
+    job = given.pop("job", None) or a_new_job()
+    return (await engine.schedules.create(NewSchedule(name=name, job=job, **given)))[0]
 
 
 async def set_one(engine: Engine, **given: Any) -> Alarm:

@@ -9,14 +9,19 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
+from pulse.doors.dashboard.retry_fields import KINDS
 from pulse.engine.engine import Engine
-from pulse.model.schedules import Declared, NewSchedule, ScheduleStatus
+from pulse.model.jobs import Outcome, RetryPolicy
+from pulse.model.schedules import CatchUp, Declared, NewSchedule, Overlap, ScheduleStatus
+from pulse.model.workers import Presence
 from pulse.settings import Settings
 from pulse.store.pool import Connection
+from pulse.store.workers import note_workers
 from tests.doors.dashboard_client import URL, drawn, make, page, post, refused, set_one
 from tests.doors.http_client import Http, served_http
-from tests.factories import a_new_job
+from tests.factories import a_new_job, a_report, claim_one, submit_one
 
 ODD_NAMES = ["a/fires", "new", "preview", "calendar", "..", "a b", "100%", "café/ü", "?x=1#y", "%2F", "a/b/pause"]
 MADE = {"name": "daily", "kind": "cron", "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "task": "report"}
@@ -96,6 +101,13 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         "max_attempts": "2",
         "timeout": "10m",
         "tags": "eu, daily",
+        "result_ttl": "2d",
+        "retry_kind": "exponential",
+        "retry_base": "5s",
+        "retry_factor": "1.5",
+        "retry_delays": "1s",  # of another kind: not looked at
+        "retry_most": "1h",
+        "retry_jitter": "0.2",
         "starts_at": "2030-01-01T00:00",
         "ends_at": "2031-01-01T00:00:30",
         "max_occurrences": "7",
@@ -116,8 +128,18 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         *(7, timedelta(seconds=2), "replay", 9, "buffer_one"),
     )
     assert made.job == a_new_job(
-        task="report", topic="reports", priority=5, max_attempts=2, timeout=timedelta(minutes=10), tags=("eu", "daily")
+        task="report",
+        topic="reports",
+        priority=5,
+        max_attempts=2,
+        timeout=timedelta(minutes=10),
+        result_ttl=timedelta(days=2),
+        retry=RetryPolicy(kind="exponential", base=5, factor=1.5, most=3600, jitter=0.2),
+        tags=("eu", "daily"),
     )
+    shown = await page(http, "/schedules/daily")
+    assert "5s, then 1.5 times the one before; at most 1h, ± 20%" in shown
+    assert "kept for 2d" in shown
 
 
 FAULTS = [
@@ -129,6 +151,12 @@ FAULTS = [
     ({"priority": "high"}, "it is a whole number"),
     ({"priority": "101"}, "from -100 to 100"),
     ({"jitter": "soon"}, "not a duration"),
+    ({"result_ttl": "a while"}, "not a duration"),
+    ({"retry_kind": "hope"}, "it is one of quadratic, exponential, fixed, list"),
+    ({"retry_kind": "list"}, "kind list needs them"),
+    ({"retry_kind": "list", "retry_delays": "1s, soon"}, "not a duration"),
+    ({"retry_jitter": "much"}, "it is a number such as 2 or 0.1"),
+    ({"retry_jitter": "2"}, "a share between 0 and 1"),
     ({"starts_at": "tomorrow"}, "it is an instant"),
     ({"starts_at": "2030-03-31T02:30"}, "does not exist in Europe/Berlin"),
     ({"task": ""}, "task is empty"),
@@ -139,6 +167,43 @@ FAULTS = [
 async def test_a_form_with_a_fault_is_refused_with_the_reason(http: Http) -> None:
     for fault, why in FAULTS:
         assert why in await refused(http, "/schedules/new", **MADE | fault)
+
+
+async def test_a_form_offers_every_policy_there_is(http: Http) -> None:
+    """One that it did not know would be drawn as another, and sent as a change."""
+    shown = await page(http, "/schedules/new")
+    for field, values in (("catch_up", CatchUp), ("overlap", Overlap), ("retry_kind", KINDS)):
+        [options] = re.findall(rf'<select name="{field}">(.*?)</select>', shown)
+        assert re.findall(r'value="(\w+)"', options) == list(values)
+
+
+def suggested(text: str, name: str) -> list[str]:
+    [options] = re.findall(rf'<datalist id="{name}">(.*?)</datalist>', text)
+    return [unescape(value) for value in re.findall(r'<option value="([^"]*)"', options)]
+
+
+async def test_a_form_suggests_the_tasks_and_topics_there_are(
+    http: Http, engine: Engine, conn: Connection, settings: Settings
+) -> None:
+    for outcome in (Outcome.COMPLETE, Outcome.DISCARD):
+        await submit_one(engine, task=f"to {outcome.lower()}", topic="mail")
+        await engine.jobs.report([a_report(await claim_one(engine), outcome)])
+    await submit_one(engine, task="resize", topic="images")
+    await make(engine, "daily", job=a_new_job(task="report", topic="reports"))
+    worker = Presence(name="w", version="1", topics=["idle"], slots=1, busy=0, age=timedelta())
+    await note_workers(conn, server="s", workers=[worker])
+
+    for path in ("/schedules/new", "/schedules/daily/edit"):
+        shown = await page(http, path)
+        assert suggested(shown, "tasks") == ["report", "resize", "to complete", "to discard"]
+        assert suggested(shown, "topics") == ["idle", "images", "mail", "reports"]
+    assert '<option value="resize">of topic images</option>' in shown
+
+    _, secret = await engine.tokens.create("ops", ["read", "submit:images"])
+    async with served_http(settings) as closed:
+        await closed.client.post("/sign-in", data={"secret": secret})
+        mine = await page(closed, "/schedules/new")
+    assert (suggested(mine, "tasks"), suggested(mine, "topics")) == (["resize"], ["images"])
 
 
 async def test_what_nobody_touched_stays_to_the_microsecond(http: Http, engine: Engine) -> None:
@@ -165,6 +230,24 @@ async def test_a_form_changes_the_timetable(http: Http, engine: Engine) -> None:
 
     timed = (await engine.schedules.get("daily")).timed
     assert (timed.kind, timed.cron, timed.every, timed.zone) == ("cron", "@daily", None, "Asia/Tokyo")
+
+
+async def test_a_form_changes_the_waits_and_nothing_else(http: Http, engine: Engine) -> None:
+    waits = RetryPolicy(kind="list", delays=(1.5, 60), most=90)
+    job = a_new_job(retry=waits, result_ttl=timedelta(hours=1))
+    before = await make(engine, "daily", job=job)
+    form = await drawn(http, "/schedules/daily/edit")
+    assert (form["retry_kind"], form["retry_delays"], form["result_ttl"]) == ("list", "1s500ms, 1m", "1h")
+
+    await post(http, "/schedules/daily/edit", **form | {"priority": "3"})
+    assert (await engine.schedules.get("daily")).job == replace_fields(before.job, priority=3)
+    form = await drawn(http, "/schedules/daily/edit")
+    await post(http, "/schedules/daily/edit", **form | {"retry_delays": "1s500ms, 2m", "result_ttl": ""})
+    changed = (await engine.schedules.get("daily")).job
+    assert (changed.retry, changed.result_ttl) == (replace_fields(waits, delays=(1.5, 120)), None)
+    form = await drawn(http, "/schedules/daily/edit")
+    await post(http, "/schedules/daily/edit", **form | {"retry_kind": "quadratic", "retry_most": "1d"})
+    assert (await engine.schedules.get("daily")).job.retry is None  # the default has no row of its own
 
 
 async def test_what_somebody_else_changed_is_not_overwritten(http: Http, engine: Engine) -> None:
@@ -235,7 +318,10 @@ async def test_a_backfill_looks_first(http: Http, engine: Engine, conn: Connecti
 
     dry = await page(http, f"{path}?start=2026-01-01T00:00&end=2026-01-01T03:00")
     assert "3 jobs would be made" in dry
-    assert "2025-12-31 23:00:00 UTC" in dry
+    assert re.findall(r'<span class="mono">([^<]+)</span> <span class="soft">([^<]+)</span>', dry) == [
+        ("Thu 2026-01-01 00:00:00", "+01:00"),
+        ("Thu 2026-01-01 02:00:00", "+01:00"),
+    ]
     assert (await engine.schedules.fires("hourly")).fires == []
     assert (await post(http, path, **stretch)).headers["hx-redirect"] == "/schedules/hourly"
     assert len((await engine.schedules.fires("hourly")).fires) == 3

@@ -204,7 +204,7 @@ async def test_cancelling_is_final_and_can_be_repeated(engine: Engine) -> None:
 
     assert (cancelled.status, cancelled.next_fire_at) == (AlarmStatus.CANCELLED, None)
     assert await engine.alarms.cancel(alarm.id) == cancelled
-    with pytest.raises(AlarmConflict, match="was cancelled"):
+    with pytest.raises(AlarmConflict, match="was canceled"):
         await engine.alarms.fire(alarm.id)
     with pytest.raises(AlarmConflict, match="only an active one"):
         await engine.alarms.pause(alarm.id)

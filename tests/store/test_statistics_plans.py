@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[list[Any], set[str], set[str]]] = {
     "prune_series": ([0, 1_000], {"series"}, {"series_age"}),
     "forget_series": ([[0], 1_000], {"series", "counts", "tallies"}, {"series_pkey"}),
     "oldest_pending": ([[0], ["mail"]], {"jobs"}, {"jobs_claim"}),
+    "recent_tasks": ([[0], ["mail"], 20], {"jobs"}, {"jobs_claim", "jobs_finished"}),
     "read_concerns": (
         [],
         {"schedules", "alarms"},

@@ -138,9 +138,9 @@ def show(session: Session, name: str, owner: str | None) -> None:
 @owner_option
 @click.pass_obj
 def cancel(session: Session, name: str, owner: str | None) -> None:
-    """End the alarm NAME. It is kept, to be looked at; cancelling it again changes nothing."""
+    """End the alarm NAME. It is kept, to be looked at; canceling it again changes nothing."""
     alarm = session.use(lambda engine: engine.alarms.cancel(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} is cancelled.")
+    _answer(session, alarm, lambda: f"{named(alarm)} is canceled.")
 
 
 @alarms.command()

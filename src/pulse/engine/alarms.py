@@ -148,7 +148,7 @@ class Alarms:
         return target.destination
 
     async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """End it. Cancelling it again changes nothing."""
+        """End it. Canceling it again changes nothing."""
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
@@ -194,7 +194,7 @@ class Alarms:
         async def work(conn: Connection) -> Alarm:
             alarm = await _locked(conn, key, owner)
             if alarm.status is AlarmStatus.CANCELLED:
-                raise AlarmConflict(alarm.id, "was cancelled: set it anew")
+                raise AlarmConflict(alarm.id, "was canceled: set it anew")
             if alarm.paused_at is not None:
                 raise AlarmConflict(alarm.id, "is paused: resume it first")
             if alarm.is_ringing:

@@ -42,6 +42,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
 MOST_ALIKE = 3  # concerns of one kind that are told one by one
 LATE = timedelta(seconds=10)  # a schedule or an alarm that nobody fires
+FEW_JOBS = 20  # of a topic and a state, that tell which tasks it has
 ENDED = (ENDED_WELL, *ENDED_BADLY)
 
 Events = dict[str, dict[Event, int]]  # by topic
@@ -76,6 +77,13 @@ class Statistics:
     async def totals(self) -> list[Total]:
         """What ever happened, by topic: exact at this instant."""
         return await self._database.run(lambda conn: store.read_totals(conn, buckets=self._buckets))
+
+    async def recent_tasks(self, topics: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs of a topic and a task of it, as far as the few jobs tell that are looked at."""
+        homes = [self._home(topic) for topic in topics]
+        return await self._database.run(
+            lambda conn: store.recent_tasks(conn, buckets=homes, topics=topics, limit=FEW_JOBS)
+        )
 
     def _home(self, topic: str) -> int:
         return bucket_of_topic(topic, len(self._buckets))

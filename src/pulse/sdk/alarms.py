@@ -62,7 +62,7 @@ class Alarms:
     # --- changing
 
     def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """End it. Cancelling it again changes nothing."""
+        """End it. Canceling it again changes nothing."""
         return self._call(lambda link: link.cancel(key, owner=owner))
 
     async def acancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:

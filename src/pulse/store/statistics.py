@@ -67,6 +67,14 @@ async def oldest_pending(conn: Connection, *, buckets: Sequence[int], topics: Se
     return {row["topic"]: row["ready_at"] for row in rows}
 
 
+async def recent_tasks(
+    conn: Connection, *, buckets: Sequence[int], topics: Sequence[str], limit: int
+) -> list[tuple[str, str]]:
+    """Pairs of a topic and a task of it."""
+    rows = await conn.rows("recent_tasks", buckets=list(buckets), topics=list(topics), limit=limit)
+    return [(row["topic"], row["task"]) for row in rows]
+
+
 async def read_concerns(conn: Connection) -> Concerns:
     return Concerns(*(await conn.rows("read_concerns"))[0])
 

@@ -132,6 +132,30 @@ cross join lateral (
 ) as step
 group by wanted.topic;
 
+-- name: recent_tasks(buckets, topics, limit)
+-- Which tasks there are: those of the next jobs of each topic, and of the last that ended well or badly.
+select distinct wanted.topic, seen.task
+from unnest(:buckets::smallint[], :topics::text[]) as wanted (bucket, topic)
+cross join lateral (
+    (
+        select task from pulse.jobs
+        where jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and status = 'PENDING'
+        order by -priority, ready_at, id
+        limit :limit
+    )
+    union all
+    select recent.task
+    from unnest(array['COMPLETED', 'DEAD_LETTERED']) as ended (status)
+    cross join lateral (
+        select task from pulse.jobs
+        where jobs.bucket = wanted.bucket and jobs.topic = wanted.topic and jobs.status = ended.status
+            and finished_at is not null
+        order by finished_at desc
+        limit :limit
+    ) as recent
+) as seen
+order by wanted.topic, seen.task;
+
 -- name: read_concerns()
 -- What needs somebody's attention, each from the few entries of an index of its own. Counted up to a thousand.
 select

@@ -131,7 +131,7 @@ async def fire(look: Look, _form: Mapping[str, str]) -> Said:
 async def cancel(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_alarm(look)
     await look.served.engine.alarms.cancel(found.id)
-    return Said(f"{name_of(found)} is cancelled")
+    return Said(f"{name_of(found)} is canceled")
 
 
 VIEWS = (

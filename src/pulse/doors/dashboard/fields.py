@@ -6,6 +6,7 @@ letters that cannot be seen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -31,6 +32,15 @@ def whole(form: Form, name: str) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16):
         raise InvalidOption(name, text[:40], "it is a whole number")
     return int(text)
+
+
+def decimal(form: Form, name: str) -> float | None:
+    text = text_of(form, name)
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,20})?", text):
+        raise InvalidOption(name, text[:40], "it is a number such as 2 or 0.1")
+    return float(text)
 
 
 def length(form: Form, name: str) -> timedelta | None:

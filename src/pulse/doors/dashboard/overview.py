@@ -18,6 +18,7 @@ from pulse.model.tokens import Right
 
 MOST_WORKERS = 10  # the page of workers has all
 MOST_TOPICS = 100  # on the first page; those in trouble and the busiest first
+HALF, NEARLY_ALL = "half within", "95 % within"  # a length, which a legend has beside it
 
 
 async def overview(look: Look) -> dict[str, Any]:
@@ -63,8 +64,8 @@ def charts(points: list[Point]) -> list[dict[str, Any]]:
             {"submitted": [p.submitted for p in points], "completed": [p.completed for p in points]},
         ),
         ("failures", "Failed attempts", "jobs", {"failed": [p.failed for p in points]}),
-        ("wait", "Waiting", "seconds", {"half": [p.wait_p50 for p in points], "95 %": [p.wait_p95 for p in points]}),
-        ("run", "Running", "seconds", {"half": [p.run_p50 for p in points], "95 %": [p.run_p95 for p in points]}),
+        ("wait", "Waiting", "seconds", {HALF: [p.wait_p50 for p in points], NEARLY_ALL: [p.wait_p95 for p in points]}),
+        ("run", "Running", "seconds", {HALF: [p.run_p50 for p in points], NEARLY_ALL: [p.run_p95 for p in points]}),
     ]
     return [
         {
@@ -85,7 +86,7 @@ def _summary(unit: str, series: Mapping[str, list[Any]]) -> str:
         if unit == "jobs":
             parts.append(f"{name} {sum(known):,}")
         elif known:
-            parts.append(f"{name} within {known[-1]:.3g} s at the end")
+            parts.append(f"{name} {known[-1]:.3g} s at the end")
     return ", ".join(parts) or "nothing was measured"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulse.doors.dashboard import fields
 from pulse.doors.dashboard.drawing import url
+from pulse.doors.dashboard.known_names import KnownNames, known_names
 from pulse.doors.dashboard.payloads import editable_json
+from pulse.doors.dashboard.retry_fields import draw_retry, read_retry
 from pulse.doors.dashboard.schedule_words import own_url, reading, zone_of
 from pulse.doors.dashboard.views import Action, Goto, Look, View
 from pulse.model.errors import Conflict, InvalidInput, InvalidSchedule, PulseError
@@ -42,13 +44,24 @@ BLANK = {
     "priority": "0",
     "max_attempts": "3",
     "timeout": "",
+    "result_ttl": "",
     "tags": "",
+    **draw_retry(None),
 }
 WHEN = ("cron", "every", "at")
-LENGTHS = ("every", "jitter", "timeout")
+LENGTHS = ("every", "jitter", "timeout", "result_ttl")
 INSTANTS = ("at", "starts_at", "ends_at")
 NUMBERS = {"max_occurrences": None, "replay_limit": 100, "priority": 0, "max_attempts": 3}  # and what none means
-READ = tuple(name for name in BLANK if name not in ("name", "kind"))
+OTHERS: dict[str, Callable[[Mapping[str, str]], Any]] = {
+    "zone": fields.zone,
+    "tags": lambda form: fields.listed(form, "tags"),
+    "payload": lambda form: fields.payload(form, "{}"),
+    "catch_up": lambda form: fields.text_of(form, "catch_up") or CatchUp.FIRE_ONCE,
+    "overlap": lambda form: fields.text_of(form, "overlap") or Overlap.ALLOW,
+    "retry": read_retry,
+}
+RETRY = tuple(draw_retry(None))  # fields of the form that are one of the model
+READ = ("retry", *(name for name in BLANK if name not in ("name", "kind", *RETRY)))
 
 
 def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
@@ -60,15 +73,8 @@ def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
         return fields.length(form, name)
     if name in INSTANTS:
         return fields.instant(form, name, fields.zone(form))
-    match name:
-        case "zone":
-            return fields.zone(form)
-        case "tags":
-            return fields.listed(form, name)
-        case "payload":
-            return fields.payload(form, "{}")
-        case "catch_up" | "overlap":
-            return fields.text_of(form, name) or BLANK[name]
+    if name in OTHERS:
+        return OTHERS[name](form)
     return fields.text_of(form, name)
 
 
@@ -98,6 +104,8 @@ def read_changes(form: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str,
         touched |= {name for name in INSTANTS if fields.text_of(form, name)}
     if "kind" in touched:
         touched.add(when)
+    if touched.intersection(RETRY):
+        touched.add("retry")
     wanted = (name for name in READ if name in touched and (name not in WHEN or name == when))
     return {name: read_value(form, name) for name in wanted}
 
@@ -123,41 +131,47 @@ def draw_fields(look: Look, schedule: Schedule) -> dict[str, str]:
         "priority": str(job.priority),
         "max_attempts": str(job.max_attempts),
         "timeout": fields.length_text(job.timeout),
+        "result_ttl": fields.length_text(job.result_ttl),
         "tags": ", ".join(job.tags),
     }
-    return own
+    return own | draw_retry(job.retry)
 
 
 # --- pages
 
 
 async def new_form(look: Look) -> dict[str, Any]:
-    return form_facts("New schedule", BLANK, path="/schedules/new", back="/schedules")
+    known = await known_names(look)
+    return form_facts("New schedule", BLANK, known, path="/schedules/new", back="/schedules")
 
 
 async def edit_form(look: Look) -> dict[str, Any]:
     schedule = await look.served.engine.schedules.get(look.path["name"])
     look.caller.check(MAKING, schedule.job.routed_topic)
     path = url("/schedules", schedule.id) + "/edit"
-    return form_facts(
-        f"Edit {schedule.name}", draw_fields(look, schedule), path=path, back=own_url(schedule), schedule=schedule
-    )
+    drawn, known = draw_fields(look, schedule), await known_names(look)
+    return form_facts(f"Edit {schedule.name}", drawn, known, path=path, back=own_url(schedule), schedule=schedule)
 
 
 def form_facts(
-    title: str, values: Mapping[str, str], *, path: str, back: str, schedule: Schedule | None = None
+    title: str,
+    values: Mapping[str, str],
+    known: KnownNames,
+    *,
+    path: str,
+    back: str,
+    schedule: Schedule | None = None,
 ) -> dict[str, Any]:
     is_owned = schedule is not None and schedule.app is not None
     return {
         "title": title,
         "values": values,
+        "known": known,
         "path": path,
         "back": back,
         "schedule": schedule,
         "is_owned": is_owned,
         "is_disabled": schedule is not None and schedule.status is ScheduleStatus.DISABLED,
-        "catch_ups": list(CatchUp),
-        "overlaps": list(Overlap),
     }
 
 

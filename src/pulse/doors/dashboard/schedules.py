@@ -5,7 +5,8 @@ An action names its schedule by its id: the one that was looked at, whatever has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +14,14 @@ from pulse.doors.dashboard import calendar, schedule_forms
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.fields import instant
 from pulse.doors.dashboard.payloads import shown_json
+from pulse.doors.dashboard.retry_fields import tell_retry
 from pulse.doors.dashboard.schedule_words import own_url, reading, zone_of
 from pulse.doors.dashboard.views import Action, Goto, Look, Said, View
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidSchedule, PulseError
 from pulse.model.schedules import MOST_BACKFILLED, Schedule, ScheduleStatus
 from pulse.model.searches import ScheduleSearch, ScheduleState
 from pulse.model.tokens import Right
+from pulse.timing.zones import load_zone
 
 LOOKING = Right.SEE
 TENDING = Right.TEND  # to act on one as it is
@@ -73,6 +76,7 @@ async def schedule(look: Look) -> dict[str, Any]:
         "schedule": found,
         "reading": reading(found.timed),
         "payload": shown_json(look, found.job.payload),
+        "retry": found.job.retry and tell_retry(found.job.retry),
         "upcoming": upcoming,
         "why_none": why_none,
         "fires": fires.fires,
@@ -144,9 +148,22 @@ async def preview_backfill(look: Look) -> dict[str, Any]:
         dry = await look.served.engine.schedules.backfill(found.id, **stretch, dry_run=True)
     except PulseError as error:
         return {"hint": explain_backfill(error), "backfill": None}
-    path = url("/schedules", found.id)
-    given = {name: look.query.get(name, "") for name in ("start", "end")}
-    return {"hint": "", "backfill": dry, "path": path, "zone": zone_of(found.timed), "given": given}
+    zone = zone_of(found.timed)
+    return {
+        "hint": "",
+        "backfill": dry,
+        "path": url("/schedules", found.id),
+        "zone": zone,
+        "ends": first_and_last(dry.occurrences, load_zone(zone)),
+        "given": {name: look.query.get(name, "") for name in ("start", "end")},
+    }
+
+
+def first_and_last(occurrences: Sequence[datetime], zone: tzinfo) -> list[tuple[str, datetime]]:
+    """By the clock of a zone; one is both."""
+    if len(occurrences) < 2:
+        return [("for", at.astimezone(zone)) for at in occurrences]
+    return [("first", occurrences[0].astimezone(zone)), ("last", occurrences[-1].astimezone(zone))]
 
 
 def explain_backfill(error: PulseError) -> str:
