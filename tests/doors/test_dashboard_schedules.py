@@ -187,7 +187,7 @@ async def test_a_form_suggests_the_tasks_and_topics_there_are(
 ) -> None:
     for outcome in (Outcome.COMPLETE, Outcome.DISCARD):
         await submit_one(engine, task=f"to {outcome.lower()}", topic="mail")
-        await engine.jobs.report([a_report(await claim_one(engine), outcome)])
+        await engine.claims.report([a_report(await claim_one(engine), outcome)])
     await submit_one(engine, task="resize", topic="images")
     await make(engine, "daily", job=a_new_job(task="report", topic="reports"))
     worker = Presence(name="w", version="1", topics=["idle"], slots=1, busy=0, age=timedelta())
