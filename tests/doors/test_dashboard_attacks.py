@@ -109,6 +109,29 @@ async def test_a_name_for_the_address_made_up_by_the_caller_is_not_believed(clos
     assert (await closed.sign_in("wrong", headers={"x-forwarded-for": "10.0.0.99"})).status_code == 429
 
 
+async def test_behind_a_proxy_of_ours_each_address_has_its_own_guesses(settings: Settings, engine: Engine) -> None:
+    _, secret = await engine.tokens.create("admin", ["admin"])
+    async with served_http(settings, http_proxies="127.0.0.0/8") as http:
+        closed = Closed(http, {})
+        for number in range(MOST_FAILURES):  # the guesser writes something in front, and the proxy who it is
+            await closed.sign_in("wrong", headers={"x-forwarded-for": f"198.51.100.{number}, 203.0.113.7"})
+
+        assert (await closed.sign_in(secret, headers={"x-forwarded-for": "203.0.113.7"})).status_code == 429
+        assert (await closed.sign_in(secret, headers={"x-forwarded-for": "203.0.113.8"})).status_code == 303
+
+
+async def test_who_is_no_proxy_of_ours_is_not_believed_though_there_are_some(
+    settings: Settings, engine: Engine
+) -> None:
+    await engine.tokens.create("admin", ["admin"])
+    async with served_http(settings, http_proxies="10.0.0.0/8, ::1") as http:
+        closed = Closed(http, {})
+        told = [{"x-forwarded-for": f"203.0.113.{number}"} for number in range(MOST_FAILURES + 1)]
+        statuses = [(await closed.sign_in("wrong", headers=headers)).status_code for headers in told]
+
+    assert statuses == [401] * MOST_FAILURES + [429]
+
+
 async def test_who_signs_in_often_is_not_taken_for_a_guesser(closed: Closed) -> None:
     for _ in range(MOST_FAILURES + 1):
         assert (await closed.sign_in(closed.secrets["admin"])).status_code == 303

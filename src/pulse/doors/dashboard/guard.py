@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from pulse.doors.access import LOCAL, Caller, check_usable
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.front import is_foreign
+from pulse.doors.http.proxies import address_of
 from pulse.model.errors import Forbidden, Unauthenticated
+from pulse.model.networks import read_proxies
 from pulse.model.tokens import Right, hash_of
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Guard:
 
     def __init__(self, services: Services, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._services = services
+        self._proxies = read_proxies(services.settings.http_proxies)
         self._own_key = secrets.token_bytes(32)  # of this process, for visitors without a session
         self._clock = clock
         self._failures: dict[str, deque[float]] = {}
@@ -101,7 +104,7 @@ class Guard:
     async def sign_in(self, request: Request, secret: str) -> str:
         """The secret of a new session, never of one that was there before."""
         check_origin(request)
-        address = request.client.host if request.client else ""
+        address = address_of(request, self._proxies)
         self._check_failures(address)
         tried = self._note_failure(address)  # until it is known to be none: many may ask at once
         token = await self._services.engine.tokens.find(secret.strip())
@@ -148,7 +151,8 @@ def check_origin(request: Request) -> None:
 
 
 def is_secure(request: Request) -> bool:
-    """Behind a proxy that ends TLS, it says so. Whoever makes that up only gets a cookie they cannot send back."""
+    """Behind a proxy that ends TLS, it says so. It is believed of anybody: whoever makes that up only gets a cookie
+    they cannot send back, and a proxy that is not listed must not lead to a cookie that travels without TLS."""
     return request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
 
