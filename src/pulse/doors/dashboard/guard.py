@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
+from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.front import is_foreign
 from pulse.doors.http.proxies import address_of
@@ -98,6 +99,15 @@ class Guard:
         check_origin(request)
         if not hmac.compare_digest(word.encode(), visitor.word.encode()):
             raise Refused(403, "forbidden_form", "this form is out of date: load the page again, and send it once more")
+
+    def shares(self, request: Request, visitor: Visitor) -> tuple[Share, ...]:
+        """As whose a stream counts. Of the token, too: whoever has one can open as many sessions as they like."""
+        if visitor.secret is None:
+            return (Share("Your address", address_of(request, self._proxies), MOST_OF_MANY),)
+        return (
+            Share("Your session", visitor.word, MOST_OF_ONE),
+            Share("Your token", visitor.caller.digest, MOST_OF_MANY),
+        )
 
     # --- signing in and out
 
