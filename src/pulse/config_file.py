@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.settings")
 
 TABLE = "pulse"
-LISTS = frozenset(
-    {"alarm_networks", "alarm_ports", "redact", "server_url"}
-)  # those that have several values between commas
+# Those that have several values between commas.
+LISTS = frozenset({"alarm_networks", "alarm_ports", "http_hosts", "http_proxies", "redact", "server_url"})
 SECRETS = frozenset({"token", "alarm_token"})
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|[?&]password=")
 _warned: set[Path] = set()  # once for each file is enough

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidInput, InvalidSettings, InvalidTarget
+from pulse.model.networks import read_proxies
 from pulse.model.redaction import Redaction, read_redaction
 from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
 from pulse.model.targets import Rules, check_bearer, parse_target
@@ -71,6 +72,8 @@ class Settings:
     tls_client_ca: Path | None = None  # only clients it vouches for may connect
     http_listen: str = "127.0.0.1:8700"  # empty: no HTTP
     http_hosts: str = ""  # names by which HTTP may be asked, between commas; empty: by any, once there are tokens
+    http_proxies: str = ""  # networks and addresses of proxies, between commas: these may say who asks
+    http_deadline: timedelta = timedelta(minutes=1)  # for a request to arrive: its head, and then its body
     message_limit: int = 16 << 20  # bytes
     calls_per_second: int = 2_000  # of one token
     streams_per_token: int = 1_000
@@ -145,11 +148,21 @@ class Settings:
         if self.http_listen:
             parse_listen(self.http_listen, HTTP_PORT)
         read_hosts(self.http_hosts)
+        read_proxies(self.http_proxies)
         if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
             raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
 
     def _check_lengths(self) -> None:
-        for name in ("lease", "heartbeat", "watchdog", "tick", "patience", "alarm_tick", "alarm_deadline"):
+        for name in (
+            "lease",
+            "heartbeat",
+            "watchdog",
+            "tick",
+            "patience",
+            "http_deadline",
+            "alarm_tick",
+            "alarm_deadline",
+        ):
             if getattr(self, name) <= timedelta():
                 raise InvalidSettings(f"{name} must be longer than nothing")
         for name in ("grace", *(each.name for each in fields(self) if each.name.startswith("keep_"))):

@@ -60,3 +60,15 @@ async def test_a_page_says_that_the_server_is_away(migrated: Settings, visiting:
         await house.server.drain()
         await expect(page.locator("#trouble")).to_contain_text("The server cannot be reached")
         await page.close()
+
+
+async def test_a_page_that_cannot_be_kept_fresh_says_so_and_stays(
+    migrated: Settings, visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 0)
+    async with open_house(migrated) as house:
+        page = await (await visiting(house)).go("/")
+        await expect(page.locator("#trouble")).to_contain_text("This one stays as it was")
+        await expect(page.locator("#trouble")).to_contain_text("Your address has 0 pages open that are kept fresh")
+        await expect(page.get_by_text("All is well.")).to_be_visible()
+        await page.close()

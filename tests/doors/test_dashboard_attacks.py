@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,6 @@ from pulse.doors.dashboard.app import VIEWS
 from pulse.doors.dashboard.guard import MOST_FAILURES
 from pulse.doors.dashboard.live import Live
 from pulse.engine.engine import Engine, open_engine
-from pulse.model.errors import LimitExceeded
 from pulse.model.jobs import Outcome
 from pulse.model.redaction import MASK
 from pulse.settings import Settings
@@ -22,7 +22,7 @@ from pulse.store.pool import Connection
 from tests.doors.dashboard_client import make, page, post, set_one
 from tests.doors.http_client import Http, served_http
 from tests.doors.test_dashboard_access import Closed, word_of
-from tests.doors.test_dashboard_live import following
+from tests.doors.test_dashboard_live import following, until
 from tests.factories import a_report, claim_one, submit_one
 
 
@@ -109,6 +109,29 @@ async def test_a_name_for_the_address_made_up_by_the_caller_is_not_believed(clos
     assert (await closed.sign_in("wrong", headers={"x-forwarded-for": "10.0.0.99"})).status_code == 429
 
 
+async def test_behind_a_proxy_of_ours_each_address_has_its_own_guesses(settings: Settings, engine: Engine) -> None:
+    _, secret = await engine.tokens.create("admin", ["admin"])
+    async with served_http(settings, http_proxies="127.0.0.0/8") as http:
+        closed = Closed(http, {})
+        for number in range(MOST_FAILURES):  # the guesser writes something in front, and the proxy who it is
+            await closed.sign_in("wrong", headers={"x-forwarded-for": f"198.51.100.{number}, 203.0.113.7"})
+
+        assert (await closed.sign_in(secret, headers={"x-forwarded-for": "203.0.113.7"})).status_code == 429
+        assert (await closed.sign_in(secret, headers={"x-forwarded-for": "203.0.113.8"})).status_code == 303
+
+
+async def test_who_is_no_proxy_of_ours_is_not_believed_though_there_are_some(
+    settings: Settings, engine: Engine
+) -> None:
+    await engine.tokens.create("admin", ["admin"])
+    async with served_http(settings, http_proxies="10.0.0.0/8, ::1") as http:
+        closed = Closed(http, {})
+        told = [{"x-forwarded-for": f"203.0.113.{number}"} for number in range(MOST_FAILURES + 1)]
+        statuses = [(await closed.sign_in("wrong", headers=headers)).status_code for headers in told]
+
+    assert statuses == [401] * MOST_FAILURES + [429]
+
+
 async def test_who_signs_in_often_is_not_taken_for_a_guesser(closed: Closed) -> None:
     for _ in range(MOST_FAILURES + 1):
         assert (await closed.sign_in(closed.secrets["admin"])).status_code == 303
@@ -160,23 +183,78 @@ async def test_the_pages_that_are_kept_fresh_are_not_without_number(monkeypatch:
     async def draw() -> str:
         return "page"
 
-    streams = [live.follow(key, draw, 60) for key in "ab"]
+    streams = [live.follow(key, draw, 60) for key in "aba"]
     for stream in streams:
-        await anext(stream)
-    live.check_room("a")
-    with pytest.raises(LimitExceeded, match="keeps 2 different pages fresh"):
-        live.check_room("c")
-    assert [news async for news in live.follow("c", draw, 60)] == []
+        assert (await anext(stream)).event == "page"
+    assert [news.event async for news in live.follow("c", draw, 60)] == ["full"]
     for stream in streams:
         await stream.aclose()  # type: ignore[attr-defined]
-    live.check_room("c")
+    last = live.follow("c", draw, 60)
+    assert (await anext(last)).event == "page"
+    await last.aclose()  # type: ignore[attr-defined]
 
 
-async def test_the_server_refuses_a_page_too_many(open_http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_asks_for_a_page_too_many_is_told(open_http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse.doors.dashboard.live.MOST_ROOMS", 1)
     async with following(open_http) as news:
         await anext(news)
-        assert (await open_http.client.get("/live?x=1")).status_code == 429
+        assert await too_many(open_http, "/live?x=1") == (
+            "This server keeps 1 different pages fresh, which is all it takes."
+        )
+
+
+async def too_many(http: Http, path: str) -> str:
+    """Why there is no stream; it must end with that."""
+    async with following(http, path) as news, asyncio.timeout(10):
+        [(name, text)] = [each async for each in news]
+    assert name == "full"
+    return text
+
+
+async def test_one_session_does_not_take_the_streams_of_all(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_ONE", 2)
+    async with AsyncExitStack() as stack:
+        await closed.sign_in(closed.secrets["admin"])
+        streams = [await stack.enter_async_context(following(closed.http, f"/live/workers?x={n}")) for n in "01"]
+        for stream in streams:
+            await anext(stream)
+
+        assert await too_many(closed.http, "/live/workers?x=0") == (
+            "Your session has 2 pages open that are kept fresh, which is all it can have."
+        )
+        await closed.sign_in(closed.secrets["reader"])
+        async with following(closed.http, "/live/workers") as others:
+            assert (await anext(others))[0] == "page"
+
+
+async def test_many_sessions_of_one_token_do_not_take_them_either(
+    closed: Closed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 2)
+    async with AsyncExitStack() as stack:
+        streams = []  # one that nobody holds would be closed
+        for number in range(2):
+            await closed.sign_in(closed.secrets["admin"])
+            streams.append(await stack.enter_async_context(following(closed.http, f"/live/workers?x={number}")))
+            await anext(streams[-1])
+        await closed.sign_in(closed.secrets["admin"])
+
+        assert (await too_many(closed.http, "/live/workers")).startswith("Your token has 2 pages")
+
+
+async def test_without_sign_in_each_address_has_its_streams_and_gives_them_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 1)
+    async with served_http(settings, http_proxies="127.0.0.1") as http:
+        live: Live = http.server._http._server.config.app.state.live  # type: ignore[union-attr]
+        async with following(http, "/live/workers") as news:
+            await anext(news)
+            assert (await too_many(http, "/live/workers")).startswith("Your address has 1 pages")
+            http.client.headers["x-forwarded-for"] = "203.0.113.7"
+            async with following(http, "/live/workers") as others:
+                assert (await anext(others))[0] == "page"
+        await until(lambda: not live._held)
 
 
 # --- texts that break a page

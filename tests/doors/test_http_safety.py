@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -82,6 +85,94 @@ async def test_a_port_that_is_taken_is_told_with_its_setting(http: Http, setting
     with pytest.raises(InvalidSettings, match="PULSE_HTTP_LISTEN"):
         async with open_server(taken):
             pass
+
+
+# --- who takes their time
+
+HASTE = timedelta(milliseconds=300)
+SLOW_HEAD = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
+
+
+@pytest.fixture
+async def hasty(settings: Settings) -> AsyncIterator[Http]:
+    async with served_http(settings, http_deadline=HASTE) as http:
+        yield http
+
+
+async def drip(http: Http, sent: bytes, drop: bytes) -> bytes:
+    """All that is answered to one who sends this and then a byte now and then, until the connection is closed."""
+    reader, writer = await asyncio.open_connection(*http.server.http_address)  # type: ignore[misc]
+    writer.write(sent)
+
+    async def go_on() -> None:
+        while drop:
+            writer.write(drop)
+            await asyncio.sleep(0.05)
+
+    dripping, answered = asyncio.create_task(go_on()), b""
+    with suppress(ConnectionResetError):  # by one more byte after the end
+        async with asyncio.timeout(PATIENCE):
+            while some := await reader.read(1 << 16):
+                answered += some
+    dripping.cancel()
+    writer.close()
+    return answered
+
+
+@pytest.mark.parametrize("drop", [b"", b" "])
+@pytest.mark.parametrize("path", [b"/v1/jobs", b"/sign-in"])
+async def test_a_body_that_comes_too_slowly_is_not_waited_for(
+    hasty: Http, monkeypatch: pytest.MonkeyPatch, path: bytes, drop: bytes
+) -> None:
+    monkeypatch.setattr("pulse.doors.http.front.LINGER", 0.1)
+
+    head, _, body = (await drip(hasty, SLOW_HEAD % path, drop)).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head.lower()
+    if path == b"/v1/jobs":
+        told = "the body took longer than 0.3 s: send it faster"
+        assert body_of(body) == {"error": {"code": "too_slow", "message": told, "details": {}}}
+    else:
+        assert b"the body took longer than" in body
+
+
+def body_of(body: bytes) -> Any:
+    return json.loads(body[body.index(b"{") : body.rindex(b"}") + 1])
+
+
+@pytest.mark.parametrize(
+    ("sent", "drop"),
+    [(b"", b""), (b"GET / HT", b""), (b"GET /livez HTTP/1.1\r\nhost: localhost\r\n", b"x")],
+)
+async def test_a_head_that_comes_too_slowly_is_not_waited_for_either(hasty: Http, sent: bytes, drop: bytes) -> None:
+    assert await drip(hasty, sent, drop) == b""
+
+
+async def test_the_second_head_of_a_connection_has_the_same_time(hasty: Http) -> None:
+    first = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+    answered = await drip(hasty, first, b"G")  # it begins the next one, and never ends it
+
+    assert answered.startswith(b"HTTP/1.1 200")
+
+
+async def test_who_has_asked_in_time_may_be_answered_later(hasty: Http) -> None:
+    job = await hasty.done("POST", "/v1/jobs", {"task": "mail"}, status=201)
+
+    waited = await hasty.done("GET", f"/v1/jobs/{job['id']}/wait?seconds=0.6")
+
+    assert waited["status"] == "PENDING"
+
+
+async def test_a_stream_goes_on_though_its_viewer_promised_a_body(hasty: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 2 * HASTE.total_seconds())
+    reader, writer = await asyncio.open_connection(*hasty.server.http_address)  # type: ignore[misc]
+    writer.write(b"GET /live/workers HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
+
+    async with asyncio.timeout(PATIENCE):
+        await reader.readuntil(b": still here")
+    writer.close()
 
 
 # --- going down

@@ -6,8 +6,9 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,7 +24,7 @@ from pulse.engine.engine import open_engine
 from pulse.links.direct import DirectLink
 from pulse.links.remote_jobs import open_remote_engine
 from pulse.model.errors import InvalidArguments, InvalidPayload
-from pulse.model.jobs import NewJob, Outcome, Report
+from pulse.model.jobs import JobFilter, JobStatus, NewJob, Outcome, Report
 from pulse.model.redaction import MASK
 from pulse.sdk.app import Pulse
 from pulse.sdk.logs import JsonFormatter, TextFormatter
@@ -362,6 +363,44 @@ async def test_what_was_recorded_before_a_field_was_marked_is_masked_when_it_is_
 
     assert not leaks(repr(seen))
     assert repr(seen).count(f"declined {MASK} {MASK}") == 4
+
+
+async def test_what_is_marked_cannot_be_guessed_by_searching_errors_of_before(marked: Settings) -> None:
+    """Neither by what is found, nor by where the next page begins, nor by what is replayed."""
+    async with open_engine(replace(marked, redact="")) as engine:
+        for number in range(3):
+            await engine.jobs.submit([NewJob(task="mail", payload=json.dumps(SECRET), max_attempts=1)])
+            [claim] = await engine.claims.claim("mail", worker="w", slots=1)
+            words = f"declined {NUMBER} of number {number}"
+            failed = Report(id=claim.id, lease_id=claim.lease_id, outcome=Outcome.FAIL, error=words)
+            await engine.claims.report([failed])
+
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(served_http(marked))
+        remote = replace(marked, server_url=f"grpc://{http.server.address}")
+        through = await stack.enter_async_context(open_remote_engine(remote))
+
+        async def pages(text: str, limit: int) -> list[Any]:
+            wanted = JobFilter(error=text, status=JobStatus.DEAD_LETTERED)
+            listed = await http.done("GET", f"/v1/jobs?status=DEAD_LETTERED&limit={limit}&error={text}")
+            drawn = (await http.ask("GET", f"/jobs?error={text}")).text
+            bulk = (await http.ask("GET", f"/jobs/bulk?status=dead_lettered&error={text}")).text
+            shown = [
+                re.sub(r'before" value="[^"]*"|[0-9a-f]{64}', "", each.replace(text, "")) for each in (drawn, bulk)
+            ]
+            return [listed, await through.jobs.find(wanted, limit=limit), *shown]
+
+        right, wrong = str(NUMBER), str(NUMBER + 1)
+        for limit in (1, 50):
+            assert await pages(right, limit) == await pages(wrong, limit)
+        found = [await pages("DECLINED", 2), await pages(f"{MASK} of number 1", 50)]
+        assert [len(each[0]["jobs"]) for each in found] == [2, 1]
+        assert [len(each[1].jobs) for each in found] == [2, 1]
+        assert all("declined" in each[2] for each in found)
+        texts = (right, "number 1", "DECL")
+        replayed = [await through.jobs.replay_matching(JobFilter(error=text)) for text in texts]
+
+    assert replayed == [0, 1, 2]
 
 
 async def test_a_call_that_is_refused_does_not_quote_what_is_marked(marked: Settings) -> None:

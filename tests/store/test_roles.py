@@ -6,13 +6,17 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
+import msgspec
 import pytest
 
 from pulse.engine.engine import Engine, open_engine
+from pulse.links.alarm_transactions import aset_alarm_through
+from pulse.model.alarms import NewAlarm
 from pulse.model.errors import PulseError
 from pulse.model.explaining import Reason
 from pulse.model.jobs import Answer, JobStatus, Outcome
@@ -252,6 +256,36 @@ async def test_only_enqueueing_runs_with_the_owners_rights_and_only_for_whom_it_
         found = [tuple(row) for row in await conn.fetch(sql)]
 
     assert found == [("enqueue", ["search_path=pg_catalog, pg_temp"], False)]
+
+
+RIGHTS_FOR_ALARMS = re.findall(
+    r"`(select|insert|update|delete)`", PAGE.partition("**Alarms.**")[2].partition("\n\n")[0]
+)
+
+
+@pytest.mark.parametrize("missing", [None, *RIGHTS_FOR_ALARMS])
+async def test_an_alarm_in_a_transaction_of_ones_own_needs_the_rights_that_the_page_says(
+    house: House, missing: str | None
+) -> None:
+    """And all of them: it is set with the rights of whoever calls."""
+    role = f"pulse_enqueue{house.suffix}"
+    tea = NewAlarm(owner="ada", name="tea", delay=timedelta(hours=1), url="https://shop.example/hooks")
+    cup = msgspec.structs.replace(tea, label="again")
+    async with connected(house.url) as conn:
+        await conn.execute("begin")  # what is granted here is gone afterwards
+        await conn.execute(f"grant {', '.join(set(RIGHTS_FOR_ALARMS) - {missing})} on pulse.alarms to {role}")
+        await conn.execute(f"set local role {role}")
+        if missing is None:
+            deeds = [await aset_alarm_through(conn, each, Settings()) for each in (tea, cup)]
+            assert [each.alarm.revision for each in deeds] == [1, 2]
+        else:
+            with pytest.raises(Refused):
+                await aset_alarm_through(conn, tea, Settings())
+        await conn.execute("rollback")
+
+
+async def test_who_may_only_enqueue_sets_no_alarm(house: House) -> None:
+    await assert_refused(house.settings("pulse_enqueue").database_url, "select pulse.set_alarm('{}')")
 
 
 # --- read only

@@ -60,6 +60,8 @@ def test_every_setting_is_read_from_a_file_as_from_the_environment(name: str, he
         ("alarm_ports = [443, 9443]", "443,9443"),
         ("alarm_networks = []", ""),
         ('alarm_networks = ["10.1.0.0/16", "127.0.0.1"]', "10.1.0.0/16,127.0.0.1"),
+        ('http_hosts = ["pulse.example.org", "other.example"]', "pulse.example.org,other.example"),
+        ('http_proxies = ["10.1.0.0/16", "::1"]', "10.1.0.0/16,::1"),
         ('server_url = ["grpc://a", "grpc://b"]', "grpc://a,grpc://b"),
         ('redact = ["password", "card.number"]', "password,card.number"),
     ],

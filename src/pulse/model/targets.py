@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTarget
+from pulse.model.networks import read_networks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +94,7 @@ class Rules:
     @classmethod
     def read(cls, networks: str, ports: str, plain_http: bool) -> Rules:  # noqa: FBT001
         return cls(
-            tuple(_network(text) for text in _listed(networks)),
+            read_networks("alarm_networks", networks),
             frozenset(_listed_port(text) for text in _listed(ports)),
             plain_http,
         )
@@ -283,15 +284,6 @@ def check_bearer(name: str, token: str) -> None:
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError as error:
-        raise InvalidSettings(
-            f"alarm_networks: {error}: write networks or addresses between commas, such as 10.1.0.0/16,192.168.7.9"
-        ) from None
 
 
 def _listed_port(text: str) -> int:

@@ -158,8 +158,7 @@ class Dashboard:
 
             # Not who they are, only what they may: so that all who see the same share one look.
             key = (view.path, *sorted(look.path.items()), *sorted(look.query.items()), visitor.caller.scopes)
-            self.live.check_room(key)
-            news = self.live.follow(key, drawn, view.every)
+            news = self.live.follow(key, drawn, view.every, shares=self._guard.shares(request, visitor))
             return StreamingResponse(self._encoded(news, request), headers=STREAM)
 
         return stream

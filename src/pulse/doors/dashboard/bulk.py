@@ -16,7 +16,7 @@ import msgspec
 
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.job_filters import FIELDS, given_fields, read_filter
-from pulse.doors.dashboard.jobs import ORDERS, count_of, deed_for, is_picking, lines
+from pulse.doors.dashboard.jobs import ORDERS, count_of, deed_for, find_shown, is_picking, lines
 from pulse.doors.dashboard.views import Action, Look, Part, View
 from pulse.engine.sweeps import search, sweep
 from pulse.model.errors import InvalidFilter, InvalidInput
@@ -43,7 +43,7 @@ async def preview(look: Look) -> dict[str, Any]:
     wanted = read_filter(given, now)
     look.caller.check(ACTING, wanted.topic or "*")
     deed = _deed_for(wanted)
-    heads, following = await search(jobs.find_heads, wanted, limit=COUNTED, patience=PATIENCE)
+    heads, following = await search(find_shown(look), wanted, limit=COUNTED, patience=PATIENCE)
     count, is_all = len(heads), following is None
     if not is_picking(wanted):
         count, is_all = max(count, count_of(await jobs.counts(), wanted.topic, wanted.status)), True
@@ -74,7 +74,7 @@ async def carry_on(look: Look, form: Mapping[str, str]) -> Part:
     jobs = look.served.engine.jobs
     act = jobs.replay_many if deed == "replay" else partial(jobs.cancel_many, reason=form.get("reason", "").strip())
     swept = await sweep(
-        jobs.find_heads,
+        find_shown(look),
         act,
         _submitted_before(wanted, before),
         after=form.get("after") or None,

@@ -17,9 +17,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
+from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.front import is_foreign
+from pulse.doors.http.proxies import address_of
 from pulse.model.errors import Forbidden, Unauthenticated
+from pulse.model.networks import read_proxies
 from pulse.model.tokens import Right, hash_of
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ class Guard:
 
     def __init__(self, services: Services, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._services = services
+        self._proxies = read_proxies(services.settings.http_proxies)
         self._own_key = secrets.token_bytes(32)  # of this process, for visitors without a session
         self._clock = clock
         self._failures: dict[str, deque[float]] = {}
@@ -96,12 +100,21 @@ class Guard:
         if not hmac.compare_digest(word.encode(), visitor.word.encode()):
             raise Refused(403, "forbidden_form", "this form is out of date: load the page again, and send it once more")
 
+    def shares(self, request: Request, visitor: Visitor) -> tuple[Share, ...]:
+        """As whose a stream counts. Of the token, too: whoever has one can open as many sessions as they like."""
+        if visitor.secret is None:
+            return (Share("Your address", address_of(request, self._proxies), MOST_OF_MANY),)
+        return (
+            Share("Your session", visitor.word, MOST_OF_ONE),
+            Share("Your token", visitor.caller.digest, MOST_OF_MANY),
+        )
+
     # --- signing in and out
 
     async def sign_in(self, request: Request, secret: str) -> str:
         """The secret of a new session, never of one that was there before."""
         check_origin(request)
-        address = request.client.host if request.client else ""
+        address = address_of(request, self._proxies)
         self._check_failures(address)
         tried = self._note_failure(address)  # until it is known to be none: many may ask at once
         token = await self._services.engine.tokens.find(secret.strip())
@@ -148,7 +161,8 @@ def check_origin(request: Request) -> None:
 
 
 def is_secure(request: Request) -> bool:
-    """Behind a proxy that ends TLS, it says so. Whoever makes that up only gets a cookie they cannot send back."""
+    """Behind a proxy that ends TLS, it says so. It is believed of anybody: whoever makes that up only gets a cookie
+    they cannot send back, and a proxy that is not listed must not lead to a cookie that travels without TLS."""
     return request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
 

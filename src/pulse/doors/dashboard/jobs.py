@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.job_filters import given_fields, read_filter, read_id
 from pulse.doors.dashboard.views import Elsewhere, Look, View
-from pulse.engine.sweeps import search
+from pulse.engine.sweeps import Find, as_shown, search
 from pulse.model.errors import InvalidInput
 from pulse.model.jobs import JobFilter, JobHead, JobStatus, TopicCount
 from pulse.model.tokens import Right
@@ -71,9 +71,7 @@ async def job_list(look: Look) -> dict[str, Any]:
 async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
     wanted = read_filter(given, await look.served.engine.read_clock())
     look.caller.check(LOOKING, wanted.topic or "*")
-    heads, following = await search(
-        look.served.engine.jobs.find_heads, wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE
-    )
+    heads, following = await search(find_shown(look), wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE)
     order, label, column = ORDERS[wanted.status]
     return {
         "tabs": _tabs(counts, given, wanted),
@@ -88,6 +86,10 @@ async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) ->
         "deed": deed_for(wanted.status),
         "may_act": look.may(ACTING, wanted.topic or "*"),
     }
+
+
+def find_shown(look: Look) -> Find[JobHead]:
+    return as_shown(look.served.engine.jobs.find_heads, look.served.settings.redaction)
 
 
 def is_picking(wanted: JobFilter) -> bool:

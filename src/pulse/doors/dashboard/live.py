@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from pulse.model.errors import LimitExceeded, PulseError
+from pulse.model.errors import PulseError
 
 log = logging.getLogger("pulse.dashboard")
 
 MOST_VIEWERS = 1_000
 MOST_ROOMS = 200  # each looks for itself, for a tenth of the time at most: together they must leave connections free
+MOST_OF_ONE = 20  # streams of a session
+MOST_OF_MANY = 100  # of a token or an address, which several people may share: others get at least half of the rooms
 BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
 REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
 
@@ -31,7 +34,7 @@ Draw = Callable[[], Awaitable[str]]
 class News(NamedTuple):
     """What viewers are sent: a fresh page, or why there is none."""
 
-    event: str  # page, trouble, gone, or breath
+    event: str  # page, trouble, full, gone, or breath
     text: str = ""
 
     def encode(self) -> bytes:
@@ -40,6 +43,14 @@ class News(NamedTuple):
             return b": still here\n\n"
         lines = "".join(f"data: {line}\n" for line in LINE_END.split(self.text))
         return f"event: {self.event}\n{lines}\n".encode(errors="replace")
+
+
+class Share(NamedTuple):
+    """Of whose streams a new one would be, and how many they may have."""
+
+    whose: str  # in words
+    holder: Hashable
+    most: int
 
 
 class Room:
@@ -118,6 +129,7 @@ class Live:
     def __init__(self) -> None:
         self._rooms: dict[Hashable, Room] = {}
         self._viewers = 0
+        self._held: Counter[Hashable] = Counter()  # streams, by who has them
         self._is_closed = False
 
     def touch(self) -> None:
@@ -130,22 +142,33 @@ class Live:
         for room in self._rooms.values():
             room.close()
 
-    def check_room(self, key: Hashable) -> None:
-        """Whether there is a place for one more."""
+    def _why_full(self, key: Hashable, shares: Sequence[Share]) -> str | None:
+        """None: there is a place for one more."""
+        for share in shares:
+            if self._held[share.holder] >= share.most:
+                return f"{share.whose} has {share.most:,} pages open that are kept fresh, which is all it can have."
         if self._viewers >= MOST_VIEWERS:
-            raise LimitExceeded("the dashboard", f"has {MOST_VIEWERS:,} viewers, which is all it takes")
+            return f"This server has {MOST_VIEWERS:,} viewers, which is all it takes."
         if key not in self._rooms and len(self._rooms) >= MOST_ROOMS:
-            raise LimitExceeded("the dashboard", f"keeps {MOST_ROOMS:,} different pages fresh, which is all it takes")
+            return f"This server keeps {MOST_ROOMS:,} different pages fresh, which is all it takes."
+        return None
 
-    async def follow(self, key: Hashable, draw: Draw, every: float) -> AsyncIterator[News]:
-        """What there is to see under this key, from now on and whenever it changes."""
-        room = self._rooms.get(key)
-        if self._is_closed or (room is None and len(self._rooms) >= MOST_ROOMS):  # many may have come at once
+    async def follow(
+        self, key: Hashable, draw: Draw, every: float, *, shares: Sequence[Share] = ()
+    ) -> AsyncIterator[News]:
+        """What there is to see under this key, from now on and whenever it changes; or why that cannot be had. It is
+        told as news, since a browser does not show its page with what words a stream was refused."""
+        if self._is_closed:
             return
+        if why := self._why_full(key, shares):
+            yield News("full", why)
+            return
+        room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = Room(draw, every)
         viewer = room.enter()
         self._viewers += 1
+        self._held.update(share.holder for share in shares)
         try:
             while True:
                 news = await _next(viewer)
@@ -154,9 +177,16 @@ class Live:
                 yield news
         finally:
             self._viewers -= 1
+            self._let_go(shares)
             room.leave(viewer)
             if room.is_empty and self._rooms.get(key) is room:
                 del self._rooms[key]
+
+    def _let_go(self, shares: Sequence[Share]) -> None:
+        for share in shares:
+            self._held[share.holder] -= 1
+            if not self._held[share.holder]:
+                del self._held[share.holder]
 
 
 async def _next(viewer: asyncio.Queue[News]) -> News:

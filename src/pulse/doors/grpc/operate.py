@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
+from pulse.engine.sweeps import as_shown, sweep
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import BATCH_LIMIT, JobFilter, JobStatus, check_size
 from pulse.model.workers import WorkerSeen
@@ -33,6 +36,8 @@ async def nobody() -> list[WorkerSeen]:
 class OperateDoor(pb_grpc.OperateServicer):
     def __init__(self, engine: Engine, *, workers: Workers = nobody, check: Check = allow) -> None:
         self._jobs = engine.jobs
+        self._redaction = engine.settings.redaction
+        self._find = as_shown(engine.jobs.find, self._redaction)
         self._explain = engine.explain
         self._statistics = engine.statistics
         self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
@@ -44,10 +49,10 @@ class OperateDoor(pb_grpc.OperateServicer):
         wanted = convert.read_filter(request.filter)
         self._check(SEE, wanted.topic or "*")
         after = request.after or None
-        page = await self._jobs.find(wanted, after=after, limit=request.limit or PAGE)
+        page = await self._find(wanted, after=after, limit=request.limit or PAGE)
         jobs = [convert.write_job(job) for job in page.jobs]
         if len(jobs) > (fitting := how_many_fit((each.ByteSize() for each in jobs), self._page_bytes)):
-            page = await self._jobs.find(wanted, after=after, limit=fitting)
+            page = await self._find(wanted, after=after, limit=fitting)
             jobs = [convert.write_job(job) for job in page.jobs]
         return pb.ListJobsResponse(jobs=jobs, next=page.next)
 
@@ -77,7 +82,11 @@ class OperateDoor(pb_grpc.OperateServicer):
             return _answer(await self._jobs.replay_many(await self._read_ids(request.ids)))
         wanted = _read_dead(request.matching)
         self._check(ACT, wanted.topic or "*")
-        return pb.ActResponse(done=await self._jobs.replay_matching(wanted, limit=_read_limit(request.limit)))
+        limit = _read_limit(request.limit)
+        if wanted.error is None or not self._redaction:
+            return pb.ActResponse(done=await self._jobs.replay_matching(wanted, limit=limit))
+        dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
+        return pb.ActResponse(done=(await sweep(self._find, self._jobs.replay_many, dead, limit=limit)).done)
 
     @answering
     async def RunJobNow(self, request: pb.RunJobNowRequest, _context: Context) -> pb.Job:

@@ -55,6 +55,7 @@ def make_app(services: Services) -> FastAPI:
         Front,
         has_tokens=services.gate.has_tokens,
         has_certificates=services.settings.tls_client_ca is not None,
+        deadline=services.settings.http_deadline.total_seconds(),
         hosts=read_hosts(services.settings.http_hosts),
     )
     app.openapi = cache(lambda: make_document(app))  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ WORDS = {
     401: "No token, or none that is known.",
     403: "The token has no scope for this.",
     404: "There is none.",
+    408: "The body came too slowly.",
     409: "It is not in the state this needs.",
     413: "The body is too large.",
     415: "The body is not application/json.",
@@ -29,7 +30,7 @@ WORDS = {
 }
 EVERYWHERE = (400, 403, 500, 503)
 WITH_RULE = (401, 429)
-WITH_BODY = (413, 415)
+WITH_BODY = (408, 413, 415)
 NOT_OURS = ("HTTPValidationError", "ValidationError")  # FastAPI's, which are never sent
 
 

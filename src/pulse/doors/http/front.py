@@ -29,15 +29,22 @@ ON_EVERY_ANSWER = {"x-content-type-options": "nosniff", "cache-control": "no-sto
 
 class Front:
     def __init__(
-        self, app: ASGIApp, *, has_tokens: bool, has_certificates: bool, hosts: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        *,
+        has_tokens: bool,
+        has_certificates: bool,
+        deadline: float,
+        hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._app = app
         self._has_tokens = has_tokens
+        self._deadline = deadline  # seconds, for a body
         self._hosts = hosts  # none: any, if there are tokens
         self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self._deadline)
         try:
             self._check(exchange.headers, scope["path"])
         except Refused as error:
@@ -60,24 +67,36 @@ class Front:
 
 
 class Exchange:
-    """One request and its answer. It knows whether the whole body has come.
+    """One request and its answer. It knows whether the whole body has come, and for how long it is waited for.
 
     Whoever is refused before that could go on sending for ever, so the connection is closed behind the answer: but not
     at once, since most clients read nothing until they have sent everything, and would find only a broken connection.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
+        self._deadline, self._until = deadline, asyncio.get_running_loop().time() + deadline
+        self._is_answered = False
         self.headers = Headers(scope=scope)
         self._receive, self._send = receive, send
         self._has_all = self.headers.get("content-length", "0") == "0" and "transfer-encoding" not in self.headers
 
     async def receive(self) -> Message:
+        """The body, until the deadline; of one who is answered already it only matters whether they are still there."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(None if self._has_all else self._until):
+                return await self._next()
+        if not self._is_answered:
+            raise Refused(408, "too_slow", f"the body took longer than {self._deadline:g} s: send it faster")
+        return await self._next()
+
+    async def _next(self) -> Message:
         message = await self._receive()
         self._has_all = self._has_all or not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self._is_answered = True
             headers = MutableHeaders(scope=message)
             for name, value in ON_EVERY_ANSWER.items():
                 headers.setdefault(name, value)
@@ -94,7 +113,7 @@ class Exchange:
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
                 while not self._has_all:
-                    await self.receive()
+                    await self._next()
 
 
 def is_foreign(origin: str | None, host: str) -> bool:

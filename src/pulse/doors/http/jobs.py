@@ -24,8 +24,9 @@ from pulse.doors.http.keys import IdempotencyKey, check_same, id_of_key
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.parts import After, Instant, Limit, fields_of
 from pulse.doors.http.services import Served, Services
+from pulse.engine.sweeps import as_shown
 from pulse.model.errors import InvalidInput
-from pulse.model.jobs import FINISHED, Job, JobFilter, JobStatus, NewJob, Page, Submitted, check_size
+from pulse.model.jobs import FINISHED, Job, JobFilter, JobStatus, NewJob, Submitted, check_size
 from pulse.model.tokens import Right
 
 LONGEST_WAIT = 20.0  # seconds
@@ -103,7 +104,8 @@ async def list_jobs(
     caller.get().check(Right.SEE, topic or "*")
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
-        page: Page = await served.engine.jobs.find(wanted, after=after, limit=most)
+        shown = as_shown(served.engine.jobs.find, served.settings.redaction)
+        page = await shown(wanted, after=after, limit=most)
         return [bodies.write_job(job) for job in page.jobs], page.next
 
     return await encode_page("jobs", find, limit, served.page_bytes)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from pulse.doors.http.connection import Connection
 from pulse.model.errors import InvalidSettings
 from pulse.model.server_url import HTTP_PORT, Address, parse_listen
 
@@ -37,7 +39,7 @@ class HttpPort:
         self.scheme = "http" if settings.tls_cert is None else "https"
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=partial(Connection, deadline=settings.http_deadline.total_seconds()),  # type: ignore[arg-type]  # it is only called
             ws="none",
             lifespan="off",
             log_config=None,

@@ -140,6 +140,12 @@
       show("stale", "not up to date");
       warn(event.data + " What you see is from before; it goes on by itself.");
     });
+    stream.addEventListener("full", (event) => {
+      leave();
+      show("stale", "not kept fresh");
+      warn(event.data + " This one stays as it was when you loaded it, until there is room.");
+      waiting = setTimeout(follow, 15000);
+    });
     stream.addEventListener("signed-out", () => location.reload());
     stream.onerror = () => {
       leave();
