@@ -232,11 +232,13 @@ async def test_a_claim_is_not_made_unless_all_else_is_there(
     assert not (await engine.alarms.get(alarm.id)).is_ringing
 
 
+@pytest.mark.parametrize("limit", ["alarm_slots_per_destination", "alarm_slots"])
 async def test_a_duty_at_its_limit_sleeps_and_goes_on_when_something_lands(
-    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock, limit: str
 ) -> None:
-    """With every destination at its limit it asks once a tick, not all the time."""
-    database.settings = replace(settings, alarm_slots_per_destination=1, alarm_tick=timedelta(seconds=30))
+    """With every destination at its limit it asks once a tick, not all the time; at its own, once one is recorded."""
+    limits: dict[str, Any] = {limit: 1, "alarm_tick": timedelta(seconds=30)}
+    database.settings = replace(settings, **limits)
     engine = Engine(database, buckets=settings.buckets)
     endpoint.gate.clear()
     for _ in range(3):
