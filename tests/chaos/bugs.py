@@ -19,7 +19,8 @@ from pulse.delivery.wake import Delivered, Wake
 from pulse.engine import fires
 from pulse.engine.duties import Duties
 from pulse.engine.seats import Seat
-from pulse.engine.wakes import Landed, Wakes
+from pulse.engine.wake_records import Landed
+from pulse.engine.wakes import Wakes
 from pulse.links.direct import DirectLink
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
@@ -286,8 +287,8 @@ def record_before_delivery() -> None:
 
     async def deliver(self: Wakes, ringing: Any, deliverer: Any) -> Delivered:
         hoped = Delivered(status=200, error=None, answer="", duration=timedelta())
-        self._landed.append(Landed(ringing, time.monotonic(), hoped))
-        self.recording.wake_within(timedelta())
+        self.records.landed.append(Landed(ringing, time.monotonic(), hoped))
+        self.records.loop.wake_within(timedelta())
         await asyncio.sleep(0.3)
         wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
         delivered: Delivered = await deliverer.deliver(wake, secrets=self._secrets)

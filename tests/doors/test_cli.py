@@ -32,6 +32,7 @@ from pulse.model.errors import PulseError
 from pulse.model.jobs import Job, JobStatus, Outcome
 from pulse.store import embedded
 from pulse.store import migrate as migrations
+from pulse.store.embedded_binaries import find_binaries
 from tests.doors.command_line import call, call_json, environment, run_on_terminal, run_process, start_process
 from tests.factories import a_report, claim_one, submit_one
 from tests.served import Served
@@ -649,7 +650,7 @@ def test_a_topic_or_all_but_not_both(command: str, choice: list[str]) -> None:
 
 # The embedded Postgres
 
-needs_binaries = pytest.mark.skipif(not embedded.find_binaries(), reason="no Postgres binaries on this machine")
+needs_binaries = pytest.mark.skipif(not find_binaries(), reason="no Postgres binaries on this machine")
 
 
 def started(*flags: object) -> subprocess.Popen[str]:

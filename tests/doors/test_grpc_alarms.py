@@ -141,10 +141,10 @@ async def deliver(engine: Engine) -> None:
     wakes = engine.duties.wakes
     while not await wakes.step():
         pass
-    while wakes._flying or wakes._landed:
+    while wakes._flying or wakes.records.landed:
         if wakes._flying:
             await asyncio.wait(list(wakes._flying))
-        await wakes.record()
+        await wakes.records.record()
 
 
 KINDS: dict[str, dict[str, Any]] = {

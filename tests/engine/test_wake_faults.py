@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from pulse.delivery.wake import Delivered
-from pulse.engine import wakes as wakes_module
+from pulse.engine import wake_records, wake_turns
 from pulse.engine.engine import Engine
-from pulse.engine.wakes import Landed
+from pulse.engine.wake_records import Landed
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.waking import decide
@@ -33,7 +33,7 @@ __all__ = ["at_noon", "endpoint", "engine", "settings"]  # fixtures
 @pytest.fixture(autouse=True)
 def every_step_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen a moment ago is not enough for a test that moves time."""
-    monkeypatch.setattr(wakes_module, "RUSH", 0)
+    monkeypatch.setattr(wake_turns, "RUSH", 0)
 
 
 async def test_a_breaker_hears_of_its_own_deliveries_only(
@@ -76,13 +76,13 @@ async def test_a_row_that_somebody_has_locked_holds_up_no_other_record(
         await conn.execute("select from pulse.alarms where id = $1 for no key update", locked.id)
 
         async with asyncio.timeout(5):
-            pause = await wakes.record()
+            pause = await wakes.records.record()
 
         assert (await engine.alarms.get(free.id)).status is AlarmStatus.FIRED
         assert (await engine.alarms.get(locked.id)).is_ringing
         assert pause == settings.alarm_tick
         await transaction.rollback()
-    await wakes.record()
+    await wakes.records.record()
     assert (await engine.alarms.get(locked.id)).status is AlarmStatus.FIRED
     assert [line.outcome for line in await log_of(engine, locked)] == [DeliveryOutcome.DELIVERED]
     assert len(endpoint.calls) == 2
@@ -103,16 +103,17 @@ async def test_one_that_cannot_be_recorded_holds_up_no_other(
     if where == "decide":
         _break_decide(monkeypatch, bad.id)
     else:  # a text that Postgres cannot hold
-        monkeypatch.setattr(wakes_module, "clean_error", lambda text, _: text)
-        wakes._landed[:] = [_spoilt(each) if each.ringing.id == bad.id else each for each in wakes._landed]
+        monkeypatch.setattr(wake_records, "clean_error", lambda text, _: text)
+        landed = wakes.records.landed
+        landed[:] = [_spoilt(each) if each.ringing.id == bad.id else each for each in landed]
 
-    await wakes.record()
+    await wakes.records.record()
 
     found = {alarm.id: await engine.alarms.get(alarm.id) for alarm in alarms}
     assert [found[alarm.id].status for alarm in alarms if alarm is not bad] == [AlarmStatus.FIRED] * 6
     assert found[bad.id].status is AlarmStatus.FAILED
     assert "cannot be recorded" in str(found[bad.id].last_error)
-    assert wakes._landed == []
+    assert wakes.records.landed == []
 
 
 def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
@@ -121,7 +122,7 @@ def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
             raise OverflowError("date value out of range")
         return decide(ringing, *given, **named)
 
-    monkeypatch.setattr(wakes_module, "decide", broken)
+    monkeypatch.setattr(wake_records, "decide", broken)
 
 
 def _spoilt(landed: Landed) -> Landed:
@@ -176,17 +177,17 @@ async def test_while_the_database_is_away_slots_are_bounded_and_nothing_is_lost(
     await wakes.step()
     await asyncio.wait(list(wakes._flying))
     is_away = True
-    for step in (wakes.record, wakes.step, wakes.record):
+    for step in (wakes.records.record, wakes.step, wakes.records.record):
         with pytest.raises(DatabaseUnreachable):
             await step()
-    assert len(wakes._landed) == 3  # and one is for another destination
-    wakes._landed *= 2
+    assert len(wakes.records.landed) == 3  # and one is for another destination
+    wakes.records.landed *= 2
     assert wakes.free_slots == 0
-    del wakes._landed[3:]
+    del wakes.records.landed[3:]
     is_away = False
 
-    while wakes._landed or wakes._flying or not await wakes.step():
-        await wakes.record()
+    while wakes.records.landed or wakes._flying or not await wakes.step():
+        await wakes.records.record()
         if wakes._flying:
             await asyncio.wait(list(wakes._flying))
 
@@ -204,10 +205,10 @@ async def test_after_an_outage_that_outlasts_leases_the_living_record_before_any
     await wakes.step()
     await asyncio.wait(list(wakes._flying))
     await clock.advance(settings.alarm_lease + MINUTE)
-    wakes.recording.failures = 1  # as it has after an outage
+    wakes.records.loop.failures = 1  # as it has after an outage
 
     await wakes.step()
-    await wakes.record()
+    await wakes.records.record()
 
     assert (await engine.alarms.get(alarm.id)).status is AlarmStatus.FIRED
     assert len(endpoint.calls) == 1
@@ -231,11 +232,13 @@ async def test_a_claim_is_not_made_unless_all_else_is_there(
     assert not (await engine.alarms.get(alarm.id)).is_ringing
 
 
+@pytest.mark.parametrize("limit", ["alarm_slots_per_destination", "alarm_slots"])
 async def test_a_duty_at_its_limit_sleeps_and_goes_on_when_something_lands(
-    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock, limit: str
 ) -> None:
-    """With every destination at its limit it asks once a tick, not all the time."""
-    database.settings = replace(settings, alarm_slots_per_destination=1, alarm_tick=timedelta(seconds=30))
+    """With every destination at its limit it asks once a tick, not all the time; at its own, once one is recorded."""
+    limits: dict[str, Any] = {limit: 1, "alarm_tick": timedelta(seconds=30)}
+    database.settings = replace(settings, **limits)
     engine = Engine(database, buckets=settings.buckets)
     endpoint.gate.clear()
     for _ in range(3):
@@ -252,7 +255,7 @@ async def test_a_duty_at_its_limit_sleeps_and_goes_on_when_something_lands(
 
     wakes.loop.step = counted
     stop = asyncio.Event()
-    loops = [asyncio.create_task(loop.run(stop)) for loop in (wakes.loop, wakes.recording)]
+    loops = [asyncio.create_task(loop.run(stop)) for loop in (wakes.loop, wakes.records.loop)]
     await endpoint.until(1)
     await asyncio.sleep(0.3)
     assert steps <= 3

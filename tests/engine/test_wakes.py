@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from pulse import webhooks
+from pulse.engine import wake_turns
 from pulse.engine import wakes as wakes_module
 from pulse.engine.engine import Engine
-from pulse.engine.wakes import share
+from pulse.engine.wake_turns import share
 from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome, NewAlarm
 from pulse.model.errors import AlarmConflict
 from pulse.model.waking import backoff
@@ -63,11 +64,11 @@ async def deliver(engine: Engine) -> None:
     while True:
         while not await wakes.step():
             pass
-        if not wakes._flying and not wakes._landed:
+        if not wakes._flying and not wakes.records.landed:
             break
         if wakes._flying:
             await asyncio.wait(list(wakes._flying))
-        await wakes.record()
+        await wakes.records.record()
 
 
 async def log_of(engine: Engine, alarm: Alarm) -> list[Delivery]:
@@ -277,7 +278,7 @@ async def test_a_crash_before_the_record_delivers_again_with_the_same_id(
     assert [call.body["attempt"] for call in endpoint.calls] == [1, 2]
     assert (await other.alarms.get(alarm.id)).status is AlarmStatus.FIRED
     for engine in (crashed, other):
-        engine.duties.wakes._landed.clear()
+        engine.duties.wakes.records.landed.clear()
         await engine.duties.wakes.stop(0)
 
 
@@ -294,7 +295,7 @@ async def test_a_zombie_that_records_late_is_rejected(
     await deliver(other)  # which fails, and is on the ladder
     before = await other.alarms.get(alarm.id)
 
-    await zombie.duties.wakes.record()
+    await zombie.duties.wakes.records.record()
 
     assert await other.alarms.get(alarm.id) == before
     assert (before.status, before.failure_count) == (AlarmStatus.ACTIVE, 1)
@@ -420,7 +421,7 @@ async def test_a_stop_records_what_was_delivered_and_gives_back_the_rest(
         await engine.duties.wakes.step()
         await endpoint.until(1)
         await slow.until(1)
-        while not engine.duties.wakes._landed:
+        while not engine.duties.wakes.records.landed:
             await asyncio.sleep(0.01)
 
         await engine.duties.wakes.stop(0)
@@ -523,8 +524,8 @@ def test_slots_are_given_out_by_turns() -> None:
 async def test_every_destination_has_its_turn(
     database: Database, settings: Settings, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakes_module, "TURNS", 3)
-    monkeypatch.setattr(wakes_module, "RUSH", 0)
+    monkeypatch.setattr(wake_turns, "TURNS", 3)
+    monkeypatch.setattr(wake_turns, "RUSH", 0)
     monkeypatch.setattr(wakes_module, "LANES", 1)
     database.settings = replace(settings, alarm_batch=2)
     engine = Engine(database, buckets=settings.buckets)

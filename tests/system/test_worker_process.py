@@ -19,6 +19,7 @@ import pytest
 from pulse.cli.session import use
 from pulse.model.jobs import Job, JobStatus, NewJob
 from pulse.store import embedded
+from pulse.store.embedded_binaries import find_binaries
 from tests.doors.worker_processes import TASKS, Started, is_gone, python_in, run_in, started
 from tests.waiting import until
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pulse.settings import Settings
 
-needs_binaries = pytest.mark.skipif(not embedded.find_binaries(), reason="no Postgres binaries on this machine")
+needs_binaries = pytest.mark.skipif(not find_binaries(), reason="no Postgres binaries on this machine")
 
 
 class Shop:

@@ -24,7 +24,7 @@ import msgspec
 from pulse.delivery.webhook import CONNECT, HEADERS, KEEP_ALIVE
 from pulse.engine.engine import open_engine
 from pulse.links.portal import new_runner
-from pulse.sdk.worker import calm_collector
+from pulse.sdk.collector import calm_collector
 from pulse.settings import Settings
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import msgspec
 
 from pulse.bench.app import app
 from pulse.links.portal import new_runner
-from pulse.sdk.worker import Worker, calm_collector
+from pulse.sdk.collector import calm_collector
+from pulse.sdk.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

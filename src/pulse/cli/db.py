@@ -144,10 +144,10 @@ def psql(ctx: click.Context, arguments: tuple[str, ...]) -> None:
 
 def _find_psql(settings: Settings) -> str:
     """The one beside the server's own programs, else any."""
-    from pulse.store import embedded
+    from pulse.store.embedded_binaries import find_binaries
 
     if settings.database_url is None:
-        for binaries in embedded.find_binaries(settings.postgres):
+        for binaries in find_binaries(settings.postgres):
             if os.access(binaries.folder / "psql", os.X_OK):
                 return str(binaries.folder / "psql")
     if found := shutil.which("psql"):

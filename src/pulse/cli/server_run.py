@@ -18,8 +18,8 @@ from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import without_password
 from pulse.model.server_url import Address
+from pulse.sdk.collector import calm_collector
 from pulse.sdk.health import Health, serve_health
-from pulse.sdk.worker import calm_collector
 from pulse.server import Server, open_server
 from pulse.store import migrate
 

@@ -24,10 +24,11 @@ from pulse.cli.worker_banner import introduce
 from pulse.cli.worker_schedules import see_to_schedules
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidApp, PulseError
+from pulse.sdk.collector import calm_collector
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
 from pulse.sdk.runs import Cut, Run
-from pulse.sdk.worker import Worker, calm_collector
+from pulse.sdk.worker import Worker
 from pulse.store import migrate
 
 if TYPE_CHECKING:

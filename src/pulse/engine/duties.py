@@ -77,7 +77,7 @@ class Duties:
             self._fire,
             self.wakes.loop,
             self.wakes.readying,
-            self.wakes.recording,
+            self.wakes.records.loop,
             Loop("reap", self.watch),
             Loop("prune", self.prune),
             Loop("tally", self.tally),

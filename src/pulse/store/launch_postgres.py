@@ -1,7 +1,7 @@
 """How does a process come to run Postgres without being root, and to end when its owner does?
 
-embedded.py runs this file as `python -I -S launch_postgres.py OWNER IDENTITY FOLDER PROGRAM ARGUMENT...`. It takes
-the place of subprocess's preexec_fn, which is not safe in a process with threads, and turns into PROGRAM, so the
+embedded_launch.py runs this file as `python -I -S launch_postgres.py OWNER IDENTITY FOLDER PROGRAM ARGUMENT...`. It
+takes the place of subprocess's preexec_fn, which is not safe in a process with threads, and turns into PROGRAM, so the
 pid stays. It knows nothing of Pulse. IDENTITY is one of
 
     self                 run as we are

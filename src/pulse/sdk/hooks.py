@@ -1,0 +1,68 @@
+"""When are the hooks of an app called? At the beginning and the end of its worker, and for each dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from pulse.model.jobs import JobStatus
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pulse.links.link import Link
+    from pulse.sdk.app import Pulse
+
+log = logging.getLogger("pulse.worker")
+
+
+class Hooks:
+    """A context manager: startup hooks on the way in, shutdown hooks on the way out."""
+
+    def __init__(self, app: Pulse, link: Link) -> None:
+        self._app = app
+        self._link = link
+        self._mourning: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        for hook in self._app.startup_hooks:
+            await _call(hook)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for hook in reversed(self._app.shutdown_hooks):
+            try:
+                await _call(hook)
+            except Exception:
+                log.exception("a shutdown hook failed")
+
+    def mourn(self, job_id: UUID) -> None:
+        """This job may be a dead letter: tell those who want to know, beside everything else."""
+        if self._app.dead_letter_hooks:
+            task = asyncio.create_task(self._tell_of_dead_letter(job_id))
+            self._mourning.add(task)
+            task.add_done_callback(self._mourning.discard)
+
+    async def mourned(self) -> None:
+        """Return once they have been told."""
+        await asyncio.gather(*self._mourning)
+
+    async def _tell_of_dead_letter(self, job_id: UUID) -> None:
+        try:
+            job = await self._link.get(job_id)
+            if job.status is JobStatus.DEAD_LETTERED:
+                for hook in self._app.dead_letter_hooks:
+                    await _call(hook, job)
+        except Exception:
+            log.exception("a hook failed")
+
+
+async def _call(hook: Callable[..., Any], *args: object) -> None:
+    """Sync hooks on a thread: they may open connections, and the loop must turn."""
+    if inspect.iscoroutinefunction(hook):
+        await hook(*args)
+    else:
+        await asyncio.to_thread(hook, *args)

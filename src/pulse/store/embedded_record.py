@@ -1,0 +1,100 @@
+"""What is known of the server of a folder: is it ours, is it ready, is anything of it left?
+
+server.lock is an open file that every process we launch inherits. The kernel lets go of it when the last of them
+is gone, so "is anything of it still running?" has an answer that zombies, reused pids and a second container on
+the same folder cannot spoil.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What server.json holds."""
+
+    home: str  # not ours if the folder was copied together with its record
+    place: str  # where the pids below mean something
+    owner: int
+    pid: int
+    major: int
+    socket_dir: str
+    port: int | None
+
+
+def read_record(home: Path) -> Record | None:
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        record = Record(**json.loads((home / "server.json").read_text()))
+        return record if record.home == str(home) else None
+    return None
+
+
+def write_record(home: Path, record: Record) -> None:
+    new = home / "server.json.new"
+    new.write_text(json.dumps(asdict(record)))
+    new.replace(home / "server.json")
+
+
+def is_ready(home: Path, record: Record) -> bool:
+    if record.place != this_place() or postmaster(home) != (record.pid, "ready"):
+        return False
+    return is_held(home) and is_alive(record.pid)  # killed, its children may hold the lock for a moment more
+
+
+def postmaster(home: Path) -> tuple[int, str]:
+    """The pid and the status that Postgres itself wrote down."""
+    with suppress(FileNotFoundError, ValueError, IndexError):
+        lines = (home / "data" / "postmaster.pid").read_text().splitlines()
+        return int(lines[0]), lines[7].strip()
+    return 0, ""
+
+
+def this_place() -> str:
+    """Where our pids mean something: two containers may share a folder, but not their pids."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not: it has ended, and only waits to be buried by whoever inherited it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, but alive
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    return True
+
+
+def is_held(home: Path) -> bool:
+    """Whether any process of a server is left."""
+    try:
+        with (home / "server.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Hold the lock until the block ends, or as long as a process that inherited the file lives."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
