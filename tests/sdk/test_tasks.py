@@ -19,6 +19,7 @@ from pulse.model.errors import (
     InvalidName,
     InvalidOption,
     InvalidPayload,
+    InvalidSettings,
     InvalidTask,
     JobNotFound,
     ServerUnreachable,
@@ -253,6 +254,21 @@ async def test_a_wrong_call_among_many_enqueues_none(engine: Engine, settings: S
             await app.aenqueue_many(send.call(n) for n in (1, "two"))
 
     assert await engine.jobs.counts() == []
+
+
+def test_a_call_written_down_has_no_transaction_of_its_own(settings: Settings) -> None:
+    with closing(Pulse(settings=settings)) as app:
+        send = declare(app).using(conn=object())
+
+        with pytest.raises(InvalidOption, match=r"conn 'object' is not valid: give it to app\.enqueue_many"):
+            send.call(1)
+
+
+def test_settings_are_given_as_a_whole_or_one_by_one(settings: Settings) -> None:
+    with pytest.raises(InvalidSettings, match="not both"):
+        Pulse("postgresql://elsewhere/shop", settings=settings)
+    with pytest.raises(InvalidSettings, match="not both"):
+        Pulse(settings=settings, pool_size=3)
 
 
 async def test_a_unique_key_answers_with_the_first_job(settings: Settings) -> None:

@@ -79,6 +79,8 @@ class Pulse:
     def __init__(self, database_url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:  # noqa: ANN401
         if unknown := overrides.keys() - SETTING_NAMES:
             raise InvalidSettings(f"there is no setting {min(unknown)!r}: there are {', '.join(sorted(SETTING_NAMES))}")
+        if settings is not None and (overrides or database_url is not None):
+            raise InvalidSettings("give settings, or a database URL and single settings, not both")
         self._given_settings = settings
         self._overrides = overrides | {"database_url": database_url}
         self.tasks: dict[str, Task[..., Any, Any]] = {}

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
 
-from pulse.model.errors import InvalidTask
+from pulse.model.errors import InvalidOption, InvalidTask
 from pulse.model.text import check_name
 from pulse.sdk.arguments import Arguments, Result
 from pulse.sdk.context import Context, current, stand_in
@@ -136,6 +136,8 @@ class Task(Generic[P, R, C]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call written down and checked, to be enqueued together with others: `app.enqueue_many([...])`."""
+        if self.options.conn is not None:  # it would be forgotten, and the jobs enqueued outside the transaction
+            raise InvalidOption("conn", type(self.options.conn).__name__, "give it to app.enqueue_many(calls, conn=…)")
         return Call(self, self._job(args, kwargs))
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
