@@ -18,6 +18,7 @@ from pulse.model.explaining import Explanation, Reason
 from pulse.model.ids import Mint, fire_id
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.workers import Presence
+from pulse.sdk.outcomes import report_unknown
 from pulse.settings import Settings
 from pulse.store.pool import Database
 from tests.clock import FrozenClock
@@ -272,10 +273,27 @@ async def test_a_handler_may_hold_the_row_of_its_own_job(
 
 async def test_it_was_put_off_by_a_worker_that_does_not_know_it(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine)
-    report = a_report(await claim_one(engine), Outcome.SNOOZE, error="no worker here knows task 'mail'")
-    await engine.jobs.report([report])
+    claim = await claim_one(engine)
+    await engine.jobs.report([report_unknown(claim, 10 * SECOND)])
 
-    assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "put off: no worker here knows task 'mail'.")
+    found = await engine.explain(job_id)
+
+    assert_reason(found, Reason.UNKNOWN_TASK, f"knows task {claim.task!r}: w1 was the last", "app has the task")
+    assert f"`pulse jobs cancel {job_id}`" in found.text
+    assert (found.worker, found.expected_at) == ("w1", None)
+    await clock.advance(11 * SECOND)  # due, and about to be made ready only to be put off again
+    assert (await engine.explain(job_id)).reason is Reason.UNKNOWN_TASK
+    await clock.advance(MINUTE)
+    assert (await engine.explain(job_id)).reason is Reason.OVERDUE
+
+
+async def test_it_was_put_off_by_its_handler_after_one_that_did_not_know_it(engine: Engine, clock: FrozenClock) -> None:
+    job_id = await submit_one(engine)
+    await engine.jobs.report([report_unknown(await claim_one(engine), timedelta())])
+    await engine.duties.promote()
+    await engine.jobs.report([a_report(await claim_one(engine), Outcome.SNOOZE, delay=timedelta(hours=1))])
+
+    assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "waits for its time")
 
 
 # --- what nobody is to see

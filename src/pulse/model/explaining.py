@@ -25,6 +25,7 @@ class Reason(StrEnum):
     RUNNING = "RUNNING"
     LEASE_EXPIRED = "LEASE_EXPIRED"  # its worker is gone, and the watchdog has not been there yet
     SCHEDULED = "SCHEDULED"  # waits for its time
+    UNKNOWN_TASK = "UNKNOWN_TASK"  # put off again and again: the workers of its topic have no such task
     RETRYING = "RETRYING"  # waits for its next attempt
     OVERDUE = "OVERDUE"  # its time has come, and nobody has made it ready
     DEADLINE_PASSED = "DEADLINE_PASSED"  # it will be dead-lettered instead
@@ -35,6 +36,11 @@ class Reason(StrEnum):
     WORKERS_BUSY = "WORKERS_BUSY"  # it is next, but for a place
     NEXT = "NEXT"  # nothing stands in its way
     OTHER = "OTHER"  # what only a newer release than this one knows
+
+
+def unknown_task_error(task: str) -> str:
+    """What a worker leaves on a job whose task it does not know; it is recognised by these words."""
+    return f"no worker here knows task {task!r}; it waits for one that does"
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pulse.model.explaining import FEWEST_ENDS, MOST_COUNTED, MOST_NAMED, Explanation, Facts, Holder, Reason
+from pulse.model.explaining import (
+    FEWEST_ENDS,
+    MOST_COUNTED,
+    MOST_NAMED,
+    Explanation,
+    Facts,
+    Holder,
+    Reason,
+    unknown_task_error,
+)
 from pulse.model.jobs import LONGEST, Job, JobStatus, Pause
 from pulse.model.spoken import about, first_words, instant, listed, plural
 
 A_MOMENT = timedelta(seconds=5)  # what every duty and every worker keeps to, unless nobody is there
+PUT_OFF = timedelta(minutes=1)  # longer than a worker puts off what it does not know
 
 
 def explain(facts: Facts) -> Explanation:
@@ -31,6 +41,8 @@ def explain(facts: Facts) -> Explanation:
         )
     if job.status is JobStatus.PENDING:
         return _pending(facts)
+    if _is_unknown(facts):
+        return _unknown_task(facts)
     return _overdue(facts) if job.run_at <= facts.now else _not_due(facts)
 
 
@@ -158,6 +170,29 @@ def _not_due(facts: Facts) -> Explanation:
     if is_lost:
         also = ["Its deadline is before that, so it will become a dead letter instead."]
     return _say(facts, reason, *said, *also, expected_at=None if obstacles or is_lost else job.run_at)
+
+
+def _is_unknown(facts: Facts) -> bool:
+    """Whether its last turn ended so. A handler that puts its job off leaves the older error, but for longer mostly."""
+    job = facts.job
+    if job.status is not JobStatus.SCHEDULED or job.last_error != unknown_task_error(job.task):
+        return False
+    assert job.claimed_at is not None  # whoever left that error had it
+    return job.run_at - job.claimed_at <= PUT_OFF and facts.now - job.run_at <= A_MOMENT
+
+
+def _unknown_task(facts: Facts) -> Explanation:
+    job = facts.job
+    return _say(
+        facts,
+        Reason.UNKNOWN_TASK,
+        f"No worker that had it knows task {job.task!r}: {job.locked_by} was the last, and its app has no such task.",
+        f"It is put off for a few seconds, uncharged, again and again, until a worker of topic {job.topic!r} knows it.",
+        f"Start one whose app has the task; or, if the name is wrong, `pulse jobs cancel {job.id}` and enqueue anew.",
+        *(f"Even then: {text[0].lower()}{text[1:]}" for text in _paused(facts)[:1]),
+        _deadline(facts),
+        worker=job.locked_by,
+    )
 
 
 def _overdue(facts: Facts) -> Explanation:
