@@ -12,7 +12,7 @@ import pytest
 
 from pulse.engine import explain as explaining
 from pulse.engine.engine import Engine
-from pulse.engine.workers import Workers
+from pulse.engine.workers import NOTE_EVERY, QUIET, Workers
 from pulse.model.errors import JobNotFound
 from pulse.model.explaining import Explanation, Reason
 from pulse.model.ids import Mint, fire_id
@@ -77,6 +77,30 @@ async def test_it_runs(engine: Engine, clock: FrozenClock) -> None:
 
     assert_reason(found, Reason.RUNNING, "w1 has had it for 2s", "attempt 1 of 3", "another 28s")
     assert found.worker == "w1"
+
+
+async def test_its_worker_is_not_connected_any_more(engine: Engine, clock: FrozenClock) -> None:
+    job = await a_job(engine, clock, JobStatus.RUNNING)
+    await clock.advance(5 * SECOND)  # until when a new worker is noted
+    assert_reason(await engine.explain(job.id), Reason.RUNNING)
+    await clock.advance(2 * SECOND)
+
+    found = await engine.explain(job.id)
+
+    assert_reason(
+        found, Reason.WORKER_GONE, "w1 has it, as attempt 1 of 3", "not connected", "ends in 23s", "tried again"
+    )
+    assert found.worker == "w1"
+
+
+async def test_its_worker_was_not_seen_for_long(engine: Engine, database: Database, clock: FrozenClock) -> None:
+    job = await a_job(engine, clock, JobStatus.RUNNING, max_attempts=1)
+    await a_worker(database, "mail")
+    await clock.advance(QUIET + NOTE_EVERY)
+    assert_reason(await engine.explain(job.id), Reason.RUNNING, "last seen 20s ago")
+    await clock.advance(6 * SECOND)
+
+    assert_reason(await engine.explain(job.id), Reason.WORKER_GONE, "last seen 26s ago", "ends in 4s", "dead letter")
 
 
 async def test_its_worker_is_gone(engine: Engine, clock: FrozenClock, settings: Settings) -> None:

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     CANCELED = "CANCELED"
     DEAD_LETTERED = "DEAD_LETTERED"
     RUNNING = "RUNNING"
+    WORKER_GONE = "WORKER_GONE"  # its worker is not there any more, and its lease has not run out yet
     LEASE_EXPIRED = "LEASE_EXPIRED"  # its worker is gone, and the watchdog has not been there yet
     SCHEDULED = "SCHEDULED"  # waits for its time
     UNKNOWN_TASK = "UNKNOWN_TASK"  # put off again and again: the workers of its topic have no such task
@@ -81,6 +82,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takers(self) -> list[WorkerSeen]:
         return [worker for worker in self.workers if self.job.topic in worker.topics]
+
+    @property
+    def holder(self) -> WorkerSeen | None:
+        return next((worker for worker in self.workers if worker.name == self.job.locked_by), None)
 
     @property
     def free(self) -> int:
