@@ -21,6 +21,7 @@ from uuid import UUID
 import asyncpg
 import click
 import pytest
+from click.testing import CliRunner
 
 from pulse import __version__
 from pulse.cli.exit_codes import exit_code_of
@@ -161,6 +162,20 @@ def test_every_command_explains_itself(command: str) -> None:
 
     assert result.exit_code == 0
     assert "--json" in result.output
+
+
+def groups(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    if isinstance(command, click.Group):
+        yield path
+        for name, each in command.commands.items():
+            yield from groups(each, *path, name)
+
+
+def test_no_help_is_cut_at_eighty_columns() -> None:
+    texts = [CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).output for path in groups(cli)]
+
+    assert len(texts) > 7
+    assert [line for text in texts for line in text.splitlines()[1:] if line.endswith("...")] == []
 
 
 def test_help_loads_neither_the_driver_nor_the_terminal_library() -> None:
