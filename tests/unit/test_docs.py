@@ -15,6 +15,7 @@ from pulse.model import errors
 from pulse.model.explaining import Reason
 from pulse.model.jobs import TRANSITIONS
 from pulse.settings import Settings
+from pulse.store.migrate import newest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,6 +47,14 @@ def test_every_reason_that_explain_gives_is_listed() -> None:
 
     assert table == wanted
     assert re.findall(r"[A-Z_]{2,}", comment) == wanted
+
+
+def test_what_commands_show_of_the_schema_is_its_newest_version() -> None:
+    pages = [page.read_text() for page in DOCS.rglob("*.md")]
+    shown = [found for page in pages for found in re.findall(r"schema +pulse, version (\d+)|is at version (\d+)", page)]
+
+    assert len(shown) >= 2
+    assert {one or other for one, other in shown} == {str(newest())}
 
 
 def test_every_error_is_listed_with_its_codes() -> None:
