@@ -497,11 +497,19 @@ def test_a_job_is_shown_with_all_its_fields_and_failures(pulse: Pulse) -> None:
 
     result = pulse("jobs", "show", job_id)
 
-    for name in Job.__struct_fields__:
+    for name in set(Job.__struct_fields__) - {"max_attempts", "refunded"}:
         assert re.search(rf"^{name} ", result.output, re.MULTILINE), name
+    assert re.search(r"^attempt +1 of 3 *$", result.output, re.MULTILINE)
     assert "1m30s" in result.output
     assert "Attempt 1 failed" in result.output
     assert "line 1" in result.output
+
+
+def test_a_replay_does_not_count_what_was_before(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter(max_attempts=1)
+    pulse("jobs", "replay", job_id)
+
+    assert re.search(r"^attempt +0 of 1 \(1 not counted\) *$", pulse("jobs", "show", job_id).output, re.MULTILINE)
 
 
 def test_json_has_the_fields_of_the_model_and_embeds_what_is_json(pulse: Pulse) -> None:
