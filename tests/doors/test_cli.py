@@ -21,6 +21,7 @@ from uuid import UUID
 import asyncpg
 import click
 import pytest
+from click.testing import CliRunner
 
 from pulse import __version__
 from pulse.cli.exit_codes import exit_code_of
@@ -162,6 +163,20 @@ def test_every_command_explains_itself(command: str) -> None:
 
     assert result.exit_code == 0
     assert "--json" in result.output
+
+
+def groups(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    if isinstance(command, click.Group):
+        yield path
+        for name, each in command.commands.items():
+            yield from groups(each, *path, name)
+
+
+def test_no_help_is_cut_at_eighty_columns() -> None:
+    texts = [CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).output for path in groups(cli)]
+
+    assert len(texts) > 7
+    assert [line for text in texts for line in text.splitlines()[1:] if line.endswith("...")] == []
 
 
 def test_help_loads_neither_the_driver_nor_the_terminal_library() -> None:
@@ -483,11 +498,19 @@ def test_a_job_is_shown_with_all_its_fields_and_failures(pulse: Pulse) -> None:
 
     result = pulse("jobs", "show", job_id)
 
-    for name in Job.__struct_fields__:
+    for name in set(Job.__struct_fields__) - {"max_attempts", "refunded"}:
         assert re.search(rf"^{name} ", result.output, re.MULTILINE), name
+    assert re.search(r"^attempt +1 of 3 *$", result.output, re.MULTILINE)
     assert "1m30s" in result.output
     assert "Attempt 1 failed" in result.output
     assert "line 1" in result.output
+
+
+def test_a_replay_does_not_count_what_was_before(pulse: Pulse) -> None:
+    job_id = pulse.dead_letter(max_attempts=1)
+    pulse("jobs", "replay", job_id)
+
+    assert re.search(r"^attempt +0 of 1 \(1 not counted\) *$", pulse("jobs", "show", job_id).output, re.MULTILINE)
 
 
 def test_json_has_the_fields_of_the_model_and_embeds_what_is_json(pulse: Pulse) -> None:

@@ -279,7 +279,7 @@ def test_create_in_json(pulse: Pulse) -> None:
         (["--task", "t", "--cron", "@daily", "--every", "5m"], 2, "--cron and --every exclude each other"),
         (["--task", "t", "--at", "2100-01-01T00:00:00Z", "--after", "5m"], 2, "--at and --after exclude each other"),
         (["--task", "t", "--at", "tomorrow"], 2, "invalid at 'tomorrow' (want RFC3339), for example 2026-"),
-        (["--task", "t", "--at", "2100-01-01T00:00:00"], 2, "(want RFC3339)"),
+        (["--task", "t", "--at", "2100-01-01T00:00:00"], 2, "add one, such as 2100-01-01T00:00:00Z.\n"),
         (["--task", "t", "--at", "2020-01-01T00:00:00Z"], 1, "is not in the future"),
         (["--task", "t", "--after", "soon"], 2, "is not a duration"),
         (["--task", "t", "--every", "1ms"], 1, "from 1s to ten years"),

@@ -12,12 +12,13 @@ import pytest
 
 from pulse.engine import explain as explaining
 from pulse.engine.engine import Engine
-from pulse.engine.workers import Workers
+from pulse.engine.workers import NOTE_EVERY, QUIET, Workers
 from pulse.model.errors import JobNotFound
 from pulse.model.explaining import Explanation, Reason
 from pulse.model.ids import Mint, fire_id
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.workers import Presence
+from pulse.sdk.outcomes import report_unknown
 from pulse.settings import Settings
 from pulse.store.pool import Database
 from tests.clock import FrozenClock
@@ -76,6 +77,30 @@ async def test_it_runs(engine: Engine, clock: FrozenClock) -> None:
 
     assert_reason(found, Reason.RUNNING, "w1 has had it for 2s", "attempt 1 of 3", "another 28s")
     assert found.worker == "w1"
+
+
+async def test_its_worker_is_not_connected_any_more(engine: Engine, clock: FrozenClock) -> None:
+    job = await a_job(engine, clock, JobStatus.RUNNING)
+    await clock.advance(5 * SECOND)  # until when a new worker is noted
+    assert_reason(await engine.explain(job.id), Reason.RUNNING)
+    await clock.advance(2 * SECOND)
+
+    found = await engine.explain(job.id)
+
+    assert_reason(
+        found, Reason.WORKER_GONE, "w1 has it, as attempt 1 of 3", "not connected", "ends in 23s", "tried again"
+    )
+    assert found.worker == "w1"
+
+
+async def test_its_worker_was_not_seen_for_long(engine: Engine, database: Database, clock: FrozenClock) -> None:
+    job = await a_job(engine, clock, JobStatus.RUNNING, max_attempts=1)
+    await a_worker(database, "mail")
+    await clock.advance(QUIET + NOTE_EVERY)
+    assert_reason(await engine.explain(job.id), Reason.RUNNING, "last seen 20s ago")
+    await clock.advance(6 * SECOND)
+
+    assert_reason(await engine.explain(job.id), Reason.WORKER_GONE, "last seen 26s ago", "ends in 4s", "dead letter")
 
 
 async def test_its_worker_is_gone(engine: Engine, clock: FrozenClock, settings: Settings) -> None:
@@ -272,10 +297,27 @@ async def test_a_handler_may_hold_the_row_of_its_own_job(
 
 async def test_it_was_put_off_by_a_worker_that_does_not_know_it(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine)
-    report = a_report(await claim_one(engine), Outcome.SNOOZE, error="no worker here knows task 'mail'")
-    await engine.claims.report([report])
+    claim = await claim_one(engine)
+    await engine.claims.report([report_unknown(claim, 10 * SECOND)])
 
-    assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "put off: no worker here knows task 'mail'.")
+    found = await engine.explain(job_id)
+
+    assert_reason(found, Reason.UNKNOWN_TASK, f"knows task {claim.task!r}: w1 was the last", "app has the task")
+    assert f"`pulse jobs cancel {job_id}`" in found.text
+    assert (found.worker, found.expected_at) == ("w1", None)
+    await clock.advance(11 * SECOND)  # due, and about to be made ready only to be put off again
+    assert (await engine.explain(job_id)).reason is Reason.UNKNOWN_TASK
+    await clock.advance(MINUTE)
+    assert (await engine.explain(job_id)).reason is Reason.OVERDUE
+
+
+async def test_it_was_put_off_by_its_handler_after_one_that_did_not_know_it(engine: Engine, clock: FrozenClock) -> None:
+    job_id = await submit_one(engine)
+    await engine.claims.report([report_unknown(await claim_one(engine), timedelta())])
+    await engine.duties.promote()
+    await engine.claims.report([a_report(await claim_one(engine), Outcome.SNOOZE, delay=timedelta(hours=1))])
+
+    assert_reason(await engine.explain(job_id), Reason.SCHEDULED, "waits for its time")
 
 
 # --- what nobody is to see

@@ -112,7 +112,7 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
         ({"delay": 0}, InvalidAlarm, "once alarm requires delay_seconds or fire_at"),
         ({"delay": 60, "at": LATER}, InvalidAlarm, "either delay_seconds or fire_at, not both"),
         ({"at": "tomorrow"}, InvalidAlarm, r"^invalid fire_at 'tomorrow' \(want RFC3339\)$"),
-        ({"at": "2030-01-01T00:00:00"}, InvalidAlarm, r"\(want RFC3339\)"),
+        ({"at": "2030-01-01T00:00:00"}, InvalidAlarm, r"\(want RFC3339\): it has no time zone"),
         ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidAlarm, "is not in the future"),
         ({"at": datetime(2030, 1, 1)}, InvalidOption, "fire_at"),  # noqa: DTZ001
         ({"cron": ""}, InvalidAlarm, "empty cron expression"),

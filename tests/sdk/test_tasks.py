@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from pulse import Context, JobHandle, JobStatus, Pulse, Retry
+from pulse import Context, JobHandle, JobStatus, Pulse, Retry, Snooze
 from pulse.engine.engine import Engine
 from pulse.model.errors import (
     BatchTooLarge,
@@ -115,7 +116,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
         ("priority", 101),
         ("priority", "high"),
         ("delay", "soon"),
-        ("delay", -1),
+        ("delay", -5),
         ("delay", "11000d"),
         ("run_at", datetime(2030, 1, 1)),  # noqa: DTZ001  that is the mistake
         ("timeout", 0),
@@ -135,6 +136,12 @@ def test_a_wrong_option_is_refused_where_it_is_given(option: str, value: Any) ->
 
     with pytest.raises((InvalidOption, InvalidName, InvalidPayload)):
         task.using(**{option: value}).call(1)
+
+
+@pytest.mark.parametrize("refuse", [lambda: declare(Pulse()).using(delay=-5).call(1), lambda: Snooze(-5)])
+def test_a_length_that_is_refused_is_quoted_as_it_was_given(refuse: Callable[[], object]) -> None:
+    with pytest.raises(InvalidOption, match="'-5s' is not valid: it is a length of time from 0s to ten years"):
+        refuse()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import pytest
 from pulse.cli.exit_codes import exit_code_of
 from pulse.doors.status_codes import status_of
 from pulse.model import errors
+from pulse.model.explaining import Reason
 from pulse.model.jobs import TRANSITIONS
 from pulse.settings import Settings
+from pulse.store.migrate import newest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -35,6 +37,24 @@ def test_every_setting_is_explained_with_its_name() -> None:
     text = (DOCS / "reference" / "settings.md").read_text()
 
     assert re.findall(r"`PULSE_(\w+)` \|", text) == [field.name.upper() for field in fields(Settings)]
+
+
+def test_every_reason_that_explain_gives_is_listed() -> None:
+    table = re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "how-to" / "diagnose.md").read_text(), re.MULTILINE)
+    proto = (ROOT / "proto" / "pulse" / "v1" / "pulse.proto").read_text()
+    [comment] = re.findall(r"// For programs: (COMPLETED.*?) a later release", proto, re.DOTALL)
+    wanted = [reason.value for reason in Reason if reason is not Reason.OTHER]
+
+    assert table == wanted
+    assert re.findall(r"[A-Z_]{2,}", comment) == wanted
+
+
+def test_what_commands_show_of_the_schema_is_its_newest_version() -> None:
+    pages = [page.read_text() for page in DOCS.rglob("*.md")]
+    shown = [found for page in pages for found in re.findall(r"schema +pulse, version (\d+)|is at version (\d+)", page)]
+
+    assert len(shown) >= 2
+    assert {one or other for one, other in shown} == {str(newest())}
 
 
 def test_every_error_is_listed_with_its_codes() -> None:

@@ -69,6 +69,8 @@ def test_it_is_a_value_error_for_those_who_know_nothing_of_us() -> None:
         (timedelta(hours=36), "1d12h"),
         (timedelta(milliseconds=1500), "1s500ms"),
         (timedelta(microseconds=1), "1us"),
+        (timedelta(seconds=-5), "-5s"),
+        (timedelta.min, "-999999999d"),
     ],
 )
 def test_it_is_written_in_its_largest_units(length: timedelta, text: str) -> None:

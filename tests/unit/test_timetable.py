@@ -226,9 +226,17 @@ def test_what_names_no_single_instant_is_refused(delay: timedelta | None, at: da
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize("text", ["", "noon", "2026-01-01", "2026-01-01T12:00:00", "12:00:00Z", *ODD])
+@pytest.mark.parametrize("text", ["", "noon", "2026-01-01", "2026-13-01T12:00:00", "12:00:00Z", *ODD])
 def test_what_is_not_rfc_3339_is_refused(text: str) -> None:
     with pytest.raises(InvalidOnce) as refused:
         parse_instant(ALARM, text)
 
     assert str(refused.value) == f"invalid fire_at {text!r} (want RFC3339)"
+
+
+def test_an_instant_without_a_zone_is_told_so() -> None:
+    with pytest.raises(InvalidOnce) as refused:
+        parse_instant(ALARM, "2026-01-01T12:00:00")
+
+    assert str(refused.value).startswith("invalid fire_at '2026-01-01T12:00:00' (want RFC3339): it has no time zone;")
+    assert str(refused.value).endswith("; add one, such as 2026-01-01T12:00:00Z")

@@ -35,7 +35,7 @@ RECENT = 5  # deliveries on an alarm's page
 owner_option = click.option("--owner", help="Whose it is (your own).")
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, short_help="Wake a URL at an instant, or at those of a timetable.")
 def alarms() -> None:
     """Wake a URL at an instant, or at those of a timetable, and see what came of it.
 
@@ -117,7 +117,7 @@ def list_alarms(
     session.answer(document, lambda: show_list(page))
 
 
-@alarms.command()
+@alarms.command(short_help="Show all there is to know of one alarm.")
 @click.argument("name")
 @owner_option
 @click.pass_obj
@@ -202,7 +202,7 @@ def deliveries(session: Session, name: str, owner: str | None, limit: int, after
     session.answer(document, lambda: show_delivery_page(page, alarm))
 
 
-@alarms.group(invoke_without_command=True)
+@alarms.group(invoke_without_command=True, short_help="Show what wakes are signed with, newest first.")
 @click.pass_context
 def secret(ctx: click.Context) -> None:
     """Show what wakes are signed with, newest first: receivers check it with pulse.webhooks.
@@ -219,7 +219,7 @@ def secret(ctx: click.Context) -> None:
     session.answer({"secrets": [secret_as_json(each) for each in found]}, lambda: show_secrets(found))
 
 
-@secret.command()
+@secret.command(short_help="Sign with a new secret, and with those before for a while.")
 @click.option("--overlap", metavar="LENGTH", callback=read_length, help="How long those before sign beside it (24h).")
 @click.pass_obj
 def rotate(session: Session, overlap: timedelta | None) -> None:

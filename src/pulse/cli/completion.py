@@ -15,7 +15,7 @@ VARIABLE = "_PULSE_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Print a script that lets your shell complete commands.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_obj
 @click.pass_context

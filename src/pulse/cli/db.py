@@ -120,7 +120,9 @@ def dsn(session: Session) -> None:
     session.answer({"dsn": url}, lambda: say(url))
 
 
-@db.command(context_settings={"ignore_unknown_options": True})
+@db.command(
+    context_settings={"ignore_unknown_options": True}, short_help="Open psql on the database in use, in our schema."
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def psql(ctx: click.Context, arguments: tuple[str, ...]) -> None:

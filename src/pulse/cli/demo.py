@@ -51,7 +51,7 @@ class Ended(NamedTuple):
         return self.submitted / self.drain_seconds
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Watch a worker run 5,000 jobs of a small shop.")
 @click.pass_obj
 def demo(session: Session) -> None:
     """Enqueue 5,000 jobs of a small shop and watch a worker run them.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Look whether all is well, and say what helps.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 @click.pass_obj
 def doctor(session: Session, /, strict: bool) -> None:

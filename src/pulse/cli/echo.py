@@ -23,7 +23,7 @@ LONGEST = 100  # characters of a payload on one line
 MARKS = {"valid": "✓ signed", "invalid": "✗ signature", "unchecked": "? not checked"}
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Show every wake that arrives, and check its signature.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
 @click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="What to answer.")
 @click.option(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 JSON_FIELDS = ("payload", "result", "progress", "retry", "tags", "trace")  # kept as JSON text
 SHORT_JSON = 60  # characters that stay on one line
+COUNTED = ("max_attempts", "refunded")  # fields that are said with the attempt
 STYLES = {
     "SCHEDULED": "cyan",
     "PENDING": "blue",
@@ -74,9 +75,16 @@ def _row(job: Job) -> dict[str, Cell]:
 
 
 def show_job(job: Job, attempts: list[Attempt]) -> None:
-    show_fields([(name, field_value(name, getattr(job, name))) for name in job.__struct_fields__])
+    fields = {name: field_value(name, getattr(job, name)) for name in job.__struct_fields__ if name not in COUNTED}
+    show_fields(list((fields | {"attempt": _budget(job)}).items()))
     for attempt in attempts:
         _show_attempt(attempt)
+
+
+def _budget(job: Job) -> str:
+    """Those before a replay, and those that were put off, are free: as a bare number, 2 of 1 looks like a mistake."""
+    free = f" ({job.refunded} not counted)" if job.refunded else ""
+    return f"{job.attempt - job.refunded} of {job.max_attempts}{free}"
 
 
 def field_value(name: str, value: Any) -> Cell:  # noqa: ANN401

@@ -105,7 +105,7 @@ async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: in
     return Page(*await sweeps.search(engine.jobs.find, wanted, after=after, limit=limit, patience=SEARCH_TIME))
 
 
-@jobs.command()
+@jobs.command(short_help="Show all there is to know of one job.")
 @click.argument("job_id", metavar="ID", type=click.UUID)
 @click.pass_obj
 def show(session: Session, job_id: UUID) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PACKAGES = ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic", "anyio")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Let an agent set its own alarms and submit jobs, over MCP.")
 @click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, instead of stdin and stdout.")
 @click.option(
     "--owner",

@@ -35,7 +35,7 @@ def trigger(session: Session, name: str) -> None:
     session.answer(fire_as_json(fire), lambda: say(str(fire.job_id)))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make the jobs of the past that it did not make then.")
 @click.argument("name")
 @click.option("--from", "start", metavar="WHEN", required=True, callback=read_moment, help="A time, or an age (7d).")
 @click.option("--to", "end", metavar="WHEN", required=True, callback=read_moment, help="Before this; now is 0s.")

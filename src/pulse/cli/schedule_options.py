@@ -50,7 +50,8 @@ def read_instant(ctx: click.Context, param: click.Parameter, value: str | None) 
     try:
         return parse_instant(Words("schedule", "after", str(param.name)), value)
     except InvalidOnce as error:
-        raise click.BadParameter(f"{error}, for example 2026-12-31T18:00:00+01:00.", ctx, param) from None
+        example = "" if "such as" in str(error) else ", for example 2026-12-31T18:00:00+01:00"
+        raise click.BadParameter(f"{error}{example}.", ctx, param) from None
 
 
 def read_arguments(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -84,7 +84,7 @@ def list_schedules(
     session.answer(document, lambda: show_list(page))
 
 
-@schedules.command()
+@schedules.command(short_help="Show all there is to know of one schedule.")
 @click.argument("name")
 @click.pass_obj
 def show(session: Session, name: str) -> None:
@@ -103,7 +103,7 @@ def show(session: Session, name: str) -> None:
     session.answer(document, lambda: show_schedule(schedule, upcoming, fires))
 
 
-@schedules.command()
+@schedules.command(short_help="Show what became of its occurrences, newest first.")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
@@ -131,7 +131,7 @@ class Preview(NamedTuple):
     occurrences: list[Occurrence]
 
 
-@schedules.command()
+@schedules.command(short_help="Show what is to come, of a schedule or of any timetable.")
 @click.argument("name", required=False)
 @click.option("--cron", metavar="EXPRESSION", help="Instead of NAME: as in '0 9 * * 1-5', or @daily.")
 @click.option("--every", metavar="LENGTH", callback=read_length, help="Instead of NAME: 30s, 15m, 6h.")

@@ -18,7 +18,7 @@ FILE = click.Path(path_type=Path)
 OF_SETTINGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Serve jobs over gRPC and HTTP, to those without a database.")
 @click.option("--listen", metavar="HOST:PORT", envvar="PULSE_LISTEN", help="Where to listen (127.0.0.1:8701).")
 @click.option(
     "--http-listen",

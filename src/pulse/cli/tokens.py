@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulse.model.tokens import Token
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, short_help="Make, list and revoke tokens.")
 def tokens() -> None:
     """Make, list and revoke the tokens of producers, workers and operators.
 
@@ -72,7 +72,7 @@ def _show_new(token: Token, secret: str) -> None:
     )
 
 
-@tokens.command("list")
+@tokens.command("list", short_help="Show every token there ever was, and what it may do.")
 @click.pass_obj
 def list_tokens(session: Session) -> None:
     """Show every token there ever was: what it may do, and whether it still may. Never a secret."""

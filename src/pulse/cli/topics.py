@@ -29,7 +29,7 @@ def topics() -> None:
     """
 
 
-@topics.command("list")
+@topics.command("list", short_help="Show every topic: its jobs by state, and whether it is paused.")
 @click.pass_obj
 def list_topics(session: Session) -> None:
     """Show every topic: how many jobs in which state, and whether it is paused."""

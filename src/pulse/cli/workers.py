@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulse.model.workers import WorkerSeen
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Show the workers that are connected.")
 @click.pass_obj
 def workers(session: Session, /) -> None:
     """Show the workers that are connected, as they were a few seconds ago.

@@ -73,7 +73,14 @@ async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) 
         return Facts(job=job, now=now, watchdog=watchdog)
     holders = await _find_holders(conn, job, bucket) if _is_stuck_if_locked(job, now) else None
     if job.status is JobStatus.RUNNING:
-        return Facts(job=job, now=now, watchdog=watchdog, is_locked=holders is not None, holders=holders or [])
+        return Facts(
+            job=job,
+            now=now,
+            watchdog=watchdog,
+            workers=await list_workers(conn),
+            is_locked=holders is not None,
+            holders=holders or [],
+        )
     is_in_line = job.status is JobStatus.PENDING
     return Facts(
         job=job,

@@ -23,8 +23,10 @@ class Reason(StrEnum):
     CANCELED = "CANCELED"
     DEAD_LETTERED = "DEAD_LETTERED"
     RUNNING = "RUNNING"
+    WORKER_GONE = "WORKER_GONE"  # its worker is not there any more, and its lease has not run out yet
     LEASE_EXPIRED = "LEASE_EXPIRED"  # its worker is gone, and the watchdog has not been there yet
     SCHEDULED = "SCHEDULED"  # waits for its time
+    UNKNOWN_TASK = "UNKNOWN_TASK"  # put off again and again: the workers of its topic have no such task
     RETRYING = "RETRYING"  # waits for its next attempt
     OVERDUE = "OVERDUE"  # its time has come, and nobody has made it ready
     DEADLINE_PASSED = "DEADLINE_PASSED"  # it will be dead-lettered instead
@@ -35,6 +37,11 @@ class Reason(StrEnum):
     WORKERS_BUSY = "WORKERS_BUSY"  # it is next, but for a place
     NEXT = "NEXT"  # nothing stands in its way
     OTHER = "OTHER"  # what only a newer release than this one knows
+
+
+def unknown_task_error(task: str) -> str:
+    """What a worker leaves on a job whose task it does not know; it is recognised by these words."""
+    return f"no worker here knows task {task!r}; it waits for one that does"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -75,6 +82,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takers(self) -> list[WorkerSeen]:
         return [worker for worker in self.workers if self.job.topic in worker.topics]
+
+    @property
+    def holder(self) -> WorkerSeen | None:
+        return next((worker for worker in self.workers if worker.name == self.job.locked_by), None)
 
     @property
     def free(self) -> int:

@@ -410,7 +410,8 @@ def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: AN
     if value is None:
         return
     if not isinstance(value, timedelta) or not least <= value <= LONGEST:
-        raise InvalidOption(option, str(value), f"it is a length of time from {format_duration(least)} to ten years")
+        found = format_duration(value) if isinstance(value, timedelta) else str(value)
+        raise InvalidOption(option, found, f"it is a length of time from {format_duration(least)} to ten years")
 
 
 def check_instant(option: str, value: Any) -> None:  # noqa: ANN401

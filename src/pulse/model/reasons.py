@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pulse.model.explaining import FEWEST_ENDS, MOST_COUNTED, MOST_NAMED, Explanation, Facts, Holder, Reason
-from pulse.model.jobs import LONGEST, Job, JobStatus, Pause
+from pulse.model.explaining import (
+    FEWEST_ENDS,
+    MOST_COUNTED,
+    MOST_NAMED,
+    Explanation,
+    Facts,
+    Holder,
+    Reason,
+    unknown_task_error,
+)
+from pulse.model.jobs import LONGEST, JobStatus, Pause
+from pulse.model.reasons_held import explain_expired, explain_held
+from pulse.model.saying import A_MOMENT, ago, charged, say
 from pulse.model.spoken import about, first_words, instant, listed, plural
 
-A_MOMENT = timedelta(seconds=5)  # what every duty and every worker keeps to, unless nobody is there
+PUT_OFF = timedelta(minutes=1)  # longer than a worker puts off what it does not know
 
 
 def explain(facts: Facts) -> Explanation:
@@ -17,42 +28,23 @@ def explain(facts: Facts) -> Explanation:
     if job.status in _FINISHED:
         return _FINISHED[job.status](facts)
     if job.status is JobStatus.RUNNING and job.lease_until is not None and job.lease_until >= facts.now:
-        return _running(facts)
+        return explain_held(facts)
     if facts.is_locked:
         return _locked(facts)
     if job.status is JobStatus.RUNNING:
-        return _lease_expired(facts)
+        return explain_expired(facts)
     if job.deadline is not None and job.deadline <= facts.now:
-        return _say(
+        return say(
             facts,
             Reason.DEADLINE_PASSED,
-            f"Its deadline passed {_ago(facts, job.deadline)}, so it will not run: it becomes a dead letter.",
+            f"Its deadline passed {ago(facts, job.deadline)}, so it will not run: it becomes a dead letter.",
             _duties_hint(facts, job.deadline),
         )
     if job.status is JobStatus.PENDING:
         return _pending(facts)
+    if _is_unknown(facts):
+        return _unknown_task(facts)
     return _overdue(facts) if job.run_at <= facts.now else _not_due(facts)
-
-
-def _say(
-    facts: Facts,
-    reason: Reason,
-    *sentences: str,
-    worker: str | None = None,
-    ahead: int | None = None,
-    expected_at: datetime | None = None,
-) -> Explanation:
-    job = facts.job
-    return Explanation(
-        job_id=job.id,
-        status=job.status,
-        topic=job.topic,
-        reason=reason,
-        text=" ".join(sentence for sentence in sentences if sentence),
-        worker=worker,
-        ahead=ahead,
-        expected_at=expected_at,
-    )
 
 
 # --- it is over
@@ -60,23 +52,23 @@ def _say(
 
 def _completed(facts: Facts) -> Explanation:
     job = facts.job
-    return _say(facts, Reason.COMPLETED, f"It was completed {_over(facts)} by {job.locked_by}.", worker=job.locked_by)
+    return say(facts, Reason.COMPLETED, f"It was completed {_over(facts)} by {job.locked_by}.", worker=job.locked_by)
 
 
 def _canceled(facts: Facts) -> Explanation:
     why = (facts.job.last_error or "canceled").removeprefix("canceled").removeprefix(": ")
     said = f": {first_words(why)}." if why else "."
-    return _say(
+    return say(
         facts, Reason.CANCELED, f"It was canceled {_over(facts)}{said}", "A canceled job stays so: enqueue anew."
     )
 
 
 def _dead_lettered(facts: Facts) -> Explanation:
     job = facts.job
-    return _say(
+    return say(
         facts,
         Reason.DEAD_LETTERED,
-        f"It failed for good {_over(facts)}, after {plural(_charged(job), 'attempt')} of {job.max_attempts}: "
+        f"It failed for good {_over(facts)}, after {plural(charged(job), 'attempt')} of {job.max_attempts}: "
         f"{first_words(job.last_error or 'without an error')}.",
         f"`pulse jobs show {job.id}` has its attempts; `pulse jobs replay {job.id}` sends it back to work.",
         worker=job.locked_by,
@@ -92,47 +84,7 @@ _FINISHED = {
 
 def _over(facts: Facts) -> str:
     assert facts.job.finished_at is not None  # a CHECK of the table
-    return _ago(facts, facts.job.finished_at)
-
-
-# --- a worker has it
-
-
-def _running(facts: Facts) -> Explanation:
-    job = facts.job
-    assert job.claimed_at is not None
-    assert job.lease_until is not None
-    return _say(
-        facts,
-        Reason.RUNNING,
-        f"It runs: {job.locked_by} has had it for {about(facts.now - job.claimed_at)}, as attempt "
-        f"{_charged(job)} of {job.max_attempts}.",
-        f"Its lease holds for another {about(job.lease_until - facts.now)} and is renewed while the worker lives.",
-        f"It last said: {first_words(job.progress, 100)}." if job.progress else "",
-        worker=job.locked_by,
-    )
-
-
-def _lease_expired(facts: Facts) -> Explanation:
-    job = facts.job
-    assert job.lease_until is not None
-    left = job.max_attempts - _charged(job)
-    then = "it is tried again" if left > 0 else "it becomes a dead letter, for that was its last attempt"
-    late = facts.now - job.lease_until
-    if late <= 3 * facts.watchdog + A_MOMENT:
-        what = f"The watchdog takes it back within about {about(facts.watchdog)}; then {then}."
-    else:
-        what = (
-            f"Nobody has taken it back since, so no worker or server seems to run: start one, and {then}. "
-            "After an outage they wait for one lease before they judge."
-        )
-    return _say(
-        facts,
-        Reason.LEASE_EXPIRED,
-        f"{job.locked_by} had it, but its lease ran out {about(late)} ago: the worker died or stands still.",
-        what,
-        worker=job.locked_by,
-    )
+    return ago(facts, facts.job.finished_at)
 
 
 # --- its time has not come
@@ -142,10 +94,10 @@ def _not_due(facts: Facts) -> Explanation:
     job = facts.job
     when = f"{instant(job.run_at)}, in {about(job.run_at - facts.now)}"
     if job.status is JobStatus.RETRYING:
-        left = job.max_attempts - _charged(job)
+        left = job.max_attempts - charged(job)
         error = first_words(job.last_error or "without an error")
         said = [
-            f"Attempt {_charged(job)} of {job.max_attempts} failed: {error}.",
+            f"Attempt {charged(job)} of {job.max_attempts} failed: {error}.",
             f"The next is at {when}; {plural(left, 'attempt')} {'is' if left == 1 else 'are'} left.",
         ]
     else:
@@ -157,15 +109,38 @@ def _not_due(facts: Facts) -> Explanation:
     is_lost = job.deadline is not None and job.deadline <= job.run_at
     if is_lost:
         also = ["Its deadline is before that, so it will become a dead letter instead."]
-    return _say(facts, reason, *said, *also, expected_at=None if obstacles or is_lost else job.run_at)
+    return say(facts, reason, *said, *also, expected_at=None if obstacles or is_lost else job.run_at)
+
+
+def _is_unknown(facts: Facts) -> bool:
+    """Whether its last turn ended so. A handler that puts its job off leaves the older error, but for longer mostly."""
+    job = facts.job
+    if job.status is not JobStatus.SCHEDULED or job.last_error != unknown_task_error(job.task):
+        return False
+    assert job.claimed_at is not None  # whoever left that error had it
+    return job.run_at - job.claimed_at <= PUT_OFF and facts.now - job.run_at <= A_MOMENT
+
+
+def _unknown_task(facts: Facts) -> Explanation:
+    job = facts.job
+    return say(
+        facts,
+        Reason.UNKNOWN_TASK,
+        f"No worker that had it knows task {job.task!r}: {job.locked_by} was the last, and its app has no such task.",
+        f"It is put off for a few seconds, uncharged, again and again, until a worker of topic {job.topic!r} knows it.",
+        f"Start one whose app has the task; or, if the name is wrong, `pulse jobs cancel {job.id}` and enqueue anew.",
+        *(f"Even then: {text[0].lower()}{text[1:]}" for text in _paused(facts)[:1]),
+        _deadline(facts),
+        worker=job.locked_by,
+    )
 
 
 def _overdue(facts: Facts) -> Explanation:
     job = facts.job
-    return _say(
+    return say(
         facts,
         Reason.OVERDUE,
-        f"Its time came {_ago(facts, job.run_at)}, and it is about to be made ready.",
+        f"Its time came {ago(facts, job.run_at)}, and it is about to be made ready.",
         _duties_hint(facts, job.run_at),
     )
 
@@ -183,7 +158,7 @@ def _locked(facts: Facts) -> Explanation:
     holders = [_holder(facts, holder) for holder in facts.holders[:MOST_NAMED]]
     who = f"Probably {holders[0]}." if holders else "It ended just now, or may not be seen by this database role."
     more = f"Other transactions at work on jobs: {listed(holders[1:])}." if holders[1:] else ""
-    return _say(
+    return say(
         facts,
         Reason.LOCKED,
         "Another transaction holds its row, and whoever would move it passes over that.",
@@ -202,14 +177,14 @@ def _holder(facts: Facts, holder: Holder) -> str:
 
 def _pending(facts: Facts) -> Explanation:
     if facts.pauses:
-        return _say(facts, Reason.PAUSED, *_paused(facts), _place(facts), _deadline(facts), ahead=facts.ahead)
+        return say(facts, Reason.PAUSED, *_paused(facts), _place(facts), _deadline(facts), ahead=facts.ahead)
     if not facts.takers:
-        return _say(facts, Reason.NO_WORKER, _no_worker(facts), _place(facts), _deadline(facts), ahead=facts.ahead)
+        return say(facts, Reason.NO_WORKER, _no_worker(facts), _place(facts), _deadline(facts), ahead=facts.ahead)
     if facts.ahead is not None and facts.ahead < facts.free:
         return _next(facts)
     reason = Reason.WORKERS_BUSY if facts.ahead == 0 else Reason.BEHIND
     words, expected_at = _turn(facts)
-    return _say(facts, reason, _place(facts), _busy(facts), *words, ahead=facts.ahead, expected_at=expected_at)
+    return say(facts, reason, _place(facts), _busy(facts), *words, ahead=facts.ahead, expected_at=expected_at)
 
 
 def _paused(facts: Facts) -> list[str]:
@@ -279,7 +254,7 @@ def _next(facts: Facts) -> Explanation:
             f"It has been ready for {about(waited)} all the same: the free places may be of another kind (threads, "
             "processes), or the worker cannot claim. Its log says so; `pulse doctor` looks at the database."
         )
-    return _say(
+    return say(
         facts,
         Reason.NEXT,
         room,
@@ -294,11 +269,3 @@ def _next(facts: Facts) -> Explanation:
 def _deadline(facts: Facts) -> str:
     deadline = facts.job.deadline
     return f"If it has not begun in {about(deadline - facts.now)}, its deadline ends it." if deadline else ""
-
-
-def _charged(job: Job) -> int:
-    return job.attempt - job.refunded
-
-
-def _ago(facts: Facts, then: datetime) -> str:
-    return f"{about(facts.now - then)} ago" if facts.now - then >= timedelta(seconds=1) else "just now"

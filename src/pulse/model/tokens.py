@@ -15,6 +15,7 @@ import msgspec
 from pulse.model.errors import InvalidName, InvalidOption
 from pulse.model.jobs import LONGEST
 from pulse.model.text import check_name, check_topic
+from pulse.timing.duration import format_duration
 
 NAME_LIMIT = 60  # leaves 139 of a worker's 200 characters for its own name: `<token name>/<worker>`
 MOST_SCOPES = 100
@@ -145,7 +146,9 @@ def known_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
 
 def check_lifetime(lifetime: timedelta | None) -> timedelta | None:
     if lifetime is not None and not SHORTEST <= lifetime <= LONGEST:
-        raise InvalidOption("lifetime", str(lifetime), "it is a length of time from one second to ten years")
+        raise InvalidOption(
+            "lifetime", format_duration(lifetime), "it is a length of time from one second to ten years"
+        )
     return lifetime
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from difflib import get_close_matches
 from functools import cached_property
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(\w*)([^`]*)`$")
 _SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_UNNAMED = (Parameter.POSITIONAL_ONLY, *_SPREAD)
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -74,7 +76,19 @@ class Arguments:
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise InvalidArguments(self._task, f"{error}; it takes {self._signature}") from None
+            why = self._name_unknown(len(args), kwargs) or f"{error};"
+            raise InvalidArguments(self._task, f"{why} it takes {self._signature}") from None
+
+    def _name_unknown(self, given: int, kwargs: dict[str, Any]) -> str | None:
+        """A misspelt name leaves a parameter without a value as well; the name is what its author has to look at."""
+        unknown = [name for name in kwargs if name not in self._names]
+        if not unknown or self._extra:
+            return None
+        taken = {*self._positional[:given], *kwargs}
+        parameters = self._signature.parameters.values()
+        free = [p.name for p in parameters if p.kind not in _UNNAMED and p.name not in taken]
+        near = get_close_matches(unknown[0], free, n=1)
+        return f"unknown argument {unknown[0]!r};" + (f" did you mean {near[0]!r}?" if near else "")
 
     def _blame(self, values: dict[str, Any], why: str) -> str:
         for name, value in values.items():

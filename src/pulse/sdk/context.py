@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from pulse.model.errors import InvalidOption
-from pulse.model.jobs import LONGEST, Claim, Lease
+from pulse.model.jobs import Claim, Lease, check_length
 from pulse.sdk.arguments import write_json
 from pulse.sdk.options import Length, length
 
@@ -47,8 +46,7 @@ class Discard(Verdict):
 def _wait(option: str, in_: Length) -> timedelta:
     """Checked here, in the handler's own line: where the report is made nobody could answer for it."""
     wait = length(option, in_)
-    if not timedelta() <= wait <= LONGEST:
-        raise InvalidOption(option, str(in_), "it is a length of time from 0 to ten years")
+    check_length(option, wait, timedelta())
     return wait
 
 

@@ -6,6 +6,7 @@ import traceback as tracebacks
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidArguments, InvalidInput, InvalidResult
+from pulse.model.explaining import unknown_task_error
 from pulse.model.jobs import Claim, Outcome, Report
 from pulse.sdk.context import Discard, RetryIn, Snooze
 
@@ -56,8 +57,7 @@ def report_timeout(claim: Claim) -> Report:
 
 def report_unknown(claim: Claim, delay: timedelta) -> Report:
     """No task of that name here. It waits, uncharged, for a worker that knows it, and says so."""
-    error = f"no worker here knows task {claim.task!r}; it waits for one that does"
-    return _report(claim, Outcome.SNOOZE, error=error, delay=delay)
+    return _report(claim, Outcome.SNOOZE, error=unknown_task_error(claim.task), delay=delay)
 
 
 def report_crash(claim: Claim, error: str) -> Report:

@@ -41,7 +41,9 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """The shortest exact text that `parse_duration` reads back."""
+    """The shortest exact text that `parse_duration` reads back; a negative one is for people alone: -5s."""
+    if length < timedelta():
+        return f"-{format_duration(-length)}"
     parts = []
     for name in ("d", "h", "m", "s", "ms", "us"):
         count, length = divmod(length, UNITS[name])

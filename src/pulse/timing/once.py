@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 class InvalidOnce(ValueError):
@@ -40,7 +40,11 @@ def resolve_once(words: Words, *, delay: timedelta | None, at: datetime | None, 
 
 def parse_instant(words: Words, text: str) -> datetime:
     """An instant as RFC 3339 writes it: with seconds, and with an offset."""
-    if _RFC_3339.fullmatch(text):
+    advice = ""
+    if found := _RFC_3339.fullmatch(text):
         with suppress(ValueError):
-            return datetime.fromisoformat(text)
-    raise InvalidOnce(f"invalid {words.instant} {text[:64]!r} (want RFC3339)")
+            when = datetime.fromisoformat(text)
+            if found[2]:
+                return when
+            advice = f": it has no time zone; add one, such as {text}Z"
+    raise InvalidOnce(f"invalid {words.instant} {text[:64]!r} (want RFC3339){advice}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -18,12 +19,18 @@ _NOT_PLACES = {"localtime", "Factory"}
 # In all of tzdata 2026, no offset was changed and changed back within less than 3.98 days (Freetown, 1939), nor since
 # then, and as far as is planned, within less than 6.95 (Recife in 2000, Gaza in 2040).
 _PROBE, _PROBE_UNTIL_1939 = 6 * 86400, 3 * 86400
+# CEST, or GMT+2: what is nearest by letters is another part of the world, and Etc/GMT+2 is west of Greenwich.
+_ABBREVIATED = re.compile(r"[A-Z]{1,5}|[A-Za-z]{0,5}[+-][\d:]+")
 
 
 class UnknownZone(ValueError):
     def __init__(self, name: str) -> None:
-        nearest = _nearest(name)
-        advice = f"did you mean {nearest!r}?" if nearest else "write an IANA name such as 'Europe/Berlin' or 'UTC'"
+        if _ABBREVIATED.fullmatch(name):
+            advice = "abbreviations and offsets are no zones; write Region/City, such as 'Europe/Berlin'"
+        elif nearest := _nearest(name):
+            advice = f"did you mean {nearest!r}?"
+        else:
+            advice = "write an IANA name such as 'Europe/Berlin' or 'UTC'"
         super().__init__(f"unknown time zone {name[:64]!r}: {advice}")
 
 
@@ -110,5 +117,9 @@ def _nearest(name: str) -> str | None:
     for zone in sorted(zone_names()):
         known.setdefault(zone.lower().rpartition("/")[2], zone)
     wanted = name[:64].strip().lower().replace(" ", "_")
-    close = [wanted] if wanted in known else get_close_matches(wanted, known, n=1, cutoff=0.75)
+    if wanted in known:
+        return known[wanted]
+    close = (
+        get_close_matches(wanted, known, n=1, cutoff=0.75) if len(wanted) > 4 else []
+    )  # cest is near to est and east
     return known[close[0]] if close else None
