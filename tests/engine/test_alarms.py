@@ -25,6 +25,7 @@ from pulse.model.errors import (
     InvalidTarget,
 )
 from pulse.settings import Settings
+from pulse.store import scratch
 from pulse.store.pool import Database
 from tests.clock import FrozenClock
 
@@ -337,6 +338,13 @@ async def test_secrets_in_headers_are_not_shown(engine: Engine) -> None:
     alarm = await set_one(engine, headers={"Authorization": "Bearer x", "x-tenant": "t"})
 
     assert alarm.headers == {"Authorization": "…", "x-tenant": "t"}
+
+
+async def test_a_schema_that_is_emptied_between_tests_can_still_sign(engine: Engine, settings: Settings) -> None:
+    async with await Database.connect(settings) as database:
+        await database.run(lambda conn: scratch.empty(conn, schema=settings.schema))
+
+    assert len(await engine.alarms.secrets()) == 1
 
 
 async def test_a_new_secret_signs_beside_the_old_one_for_a_while(engine: Engine, clock: FrozenClock) -> None:
