@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def pulse(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Pulse]
     if request.param == "database":
         yield Pulse(settings)
         return
-    served = Served(settings, count=1)
+    served = Served(replace(settings, keep_fires=timedelta(days=3_650)), count=1)  # it must not prune the past of these
     try:
         yield Pulse(settings, served.start().server_url)
     finally:
