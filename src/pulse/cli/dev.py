@@ -48,6 +48,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     from pulse.cli.dev_server import dev_server
     from pulse.cli.reload import obey_signals
     from pulse.cli.session import run
+    from pulse.model.tokens import new_secret
     from pulse.store.migrate import migrate as migrate_to_newest
 
     session: Session = ctx.obj
@@ -63,8 +64,10 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
                 f"  schema    {found.schema}: applied {applied[0].version:04d} to {applied[-1].version:04d}",
                 to_stderr=True,
             )
-        with dev_echo(found), dev_server(found) as server_url:
-            code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url))
+        secret = new_secret()  # in memory only, and of no use once this server has ended
+        with dev_echo(found), dev_server(found, secret) as server_url:
+            plan = replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url, dev_token=secret)
+            code = reloader.run(plan)
     ctx.exit(code)
 
 

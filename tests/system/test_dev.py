@@ -1,0 +1,48 @@
+"""`pulse dev` as a developer meets it when not all goes well: tokens, kills, a Postgres that is taken away."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulse.cli.session import use
+from pulse.store import embedded
+from tests.doors.worker_processes import TASKS, python_in, started
+
+if TYPE_CHECKING:
+    from pulse.settings import Settings
+
+needs_binaries = pytest.mark.skipif(not embedded.find_binaries(), reason="no Postgres binaries on this machine")
+
+TIMED = TASKS + '\n@app.task(every="1h")\ndef hourly() -> None: ...\n'
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short path, as sockets need, and nothing but an application."""
+    path = Path(tempfile.mkdtemp(prefix="dev", dir="/tmp"))
+    (path / "tasks.py").write_text(TIMED)
+    yield path
+    embedded.stop(path / ".pulse")
+    shutil.rmtree(path)
+
+
+def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, settings: Settings) -> None:
+    use(settings, lambda engine: engine.tokens.create("reader", ["read"]))
+    database = {"PULSE_DATABASE_URL": str(settings.database_url)}
+
+    with started(folder, "dev", **database) as dev:
+        assert dev.expect("schedules (1 created$|declared in code were not synced)")[1] == "1 created"
+        python_in(folder, "from tasks import hello; hello.enqueue('ada')", **database)
+        dev.expect("greeting ada")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.exit_code() == 0
+
+    assert [token.name for token in use(settings, lambda engine: engine.tokens.list())] == ["reader"]
+    assert "pulse_" not in dev.text
