@@ -13,7 +13,7 @@ import pytest
 
 from pulse.cli.session import use
 from pulse.store import embedded
-from tests.doors.worker_processes import TASKS, python_in, started
+from tests.doors.worker_processes import TASKS, python_in, run_in, started
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
@@ -46,3 +46,19 @@ def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, set
 
     assert [token.name for token in use(settings, lambda engine: engine.tokens.list())] == ["reader"]
     assert "pulse_" not in dev.text
+
+
+@needs_binaries
+def test_a_postgres_that_is_stopped_under_it_comes_back(folder: Path) -> None:
+    with started(folder, "dev") as dev:
+        dev.expect("  schedules 1 created$")
+        assert run_in(folder, "db", "stop").stdout == "Postgres was stopped.\n"
+        dev.expect(r"Postgres was stopped: started it again\.")
+        assert "tasks.hourly" in run_in(folder, "schedules", "list").stdout
+
+        python_in(folder, "from tasks import hello; hello.enqueue('ada')")
+        dev.expect("greeting ada")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.exit_code() == 0
+
+    assert embedded.running(folder / ".pulse") is None

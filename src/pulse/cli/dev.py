@@ -56,7 +56,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     plan = make_plan(ctx, app=app or find_app(Path.cwd()), **given)
     where = "the database you named" if settings.database_url else f"the embedded Postgres in {settings.state_dir}"
     say(f"Pulse dev, on {where}. Ctrl-C ends it.", to_stderr=True)
-    with obey_signals() as reloader, session.database(settings, create=True) as found:
+    with obey_signals() as reloader, session.database(settings, create=True, keep=True) as found:
         applied = run(migrate_to_newest(found))
         introduce(session)
         if applied:

@@ -53,7 +53,7 @@ def run_server(session: Session, plan: ServerPlan) -> int:
     """Be a server until told to stop; answers with the exit code."""
     set_up_logs(plan.log_level, plan.log_format)
     is_ours = plan.settings.database_url is None
-    with _ended_by_signals(), session.database(plan.settings, create=True) as found:
+    with _ended_by_signals(), session.database(plan.settings, create=True, keep=True) as found:
         process = ServerProcess(replace(plan, settings=found), is_to_migrate=is_ours)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(process.run())

@@ -66,7 +66,7 @@ def work(plan: Plan) -> NoReturn:
 
 def reach(session: Session, settings: Settings) -> AbstractContextManager[Settings]:
     """Settings with a way to the jobs in them: a server that was named, else a database."""
-    return nullcontext(settings) if settings.server_url else session.database(settings)
+    return nullcontext(settings) if settings.server_url else session.database(settings, keep=True)
 
 
 def choose_settings(plan: Plan, app: Pulse) -> Settings:
