@@ -52,6 +52,9 @@ def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, set
 def test_a_postgres_that_is_stopped_under_it_comes_back(folder: Path) -> None:
     with started(folder, "dev") as dev:
         dev.expect("  schedules 1 created$")
+        python_in(folder, "from tasks import app; app.alarms.set('look', delay='10ms', payload={'a': 1})")
+        dev.expect('  wake  local .*{"a": 1}')
+
         assert run_in(folder, "db", "stop").stdout == "Postgres was stopped.\n"
         dev.expect(r"Postgres was stopped: started it again\.")
         assert "tasks.hourly" in run_in(folder, "schedules", "list").stdout

@@ -65,7 +65,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
                 to_stderr=True,
             )
         secret = new_secret()  # in memory only, and of no use once this server has ended
-        with dev_echo(found), dev_server(found, secret) as server_url:
+        with dev_echo(found, is_ours=settings.database_url is None), dev_server(found, secret) as server_url:
             plan = replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url, dev_token=secret)
             code = reloader.run(plan)
     ctx.exit(code)

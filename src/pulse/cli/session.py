@@ -110,8 +110,10 @@ class Session:
         if settings.server_url is not None:
             yield settings
             return
+        from pulse.store.dev_notes import with_notes
+
         with self.database(settings) as found:
-            yield found
+            yield found if settings.database_url else with_notes(found)
 
 
 def use(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:

@@ -20,6 +20,7 @@ from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.store import embedded
+from pulse.store.dev_notes import with_notes
 from pulse.store.migrate import check
 from pulse.store.pool import Database
 from pulse.store.schema import check_schema
@@ -113,7 +114,7 @@ def _with_database(settings: Settings) -> Settings:
     if settings.database_url:
         return settings
     if server := embedded.running(settings.state_dir):
-        return replace(settings, database_url=server.dsn)
+        return with_notes(replace(settings, database_url=server.dsn))
     raise DatabaseUnreachable(
         "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` in this folder for one of Pulse's"
     )
