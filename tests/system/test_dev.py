@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -65,3 +66,14 @@ def test_a_postgres_that_is_stopped_under_it_comes_back(folder: Path) -> None:
         assert dev.exit_code() == 0
 
     assert embedded.running(folder / ".pulse") is None
+
+
+def test_a_worker_that_is_killed_is_started_again_and_soon_not_at_once(folder: Path, settings: Settings) -> None:
+    with started(folder, "worker", "tasks.py", "--reload", PULSE_DATABASE_URL=str(settings.database_url)) as watched:
+        for waits in ("", " in 1 s"):
+            worker = int(watched.expect(r"Pulse worker for tasks\.py, pid (\d+)")[1])
+            os.kill(worker, signal.SIGKILL)
+            said = watched.expect("worker (was|has) ended.*")[0]
+            assert said == f"worker was ended by SIGKILL: starting again{waits}."
+        watched.process.send_signal(signal.SIGINT)
+        assert watched.exit_code() == 0
