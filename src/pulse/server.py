@@ -185,14 +185,16 @@ class Server:
 
 
 @asynccontextmanager
-async def open_server(settings: Settings) -> AsyncIterator[Server]:
-    """A running server; what the block has not drained is ended with it."""
+async def open_server(settings: Settings, *, admitted: bytes | None = None) -> AsyncIterator[Server]:
+    """A running server; what the block has not drained is ended with it. Without a token it lets in whoever shows the
+    secret with the hash `admitted`."""
     async with open_engine(settings) as engine:
         has_tokens = await engine.tokens.is_anything_there()
         access = Access(
             engine.tokens if has_tokens else None,
             calls_per_second=settings.calls_per_second,
             streams=settings.streams_per_token,
+            admitted=admitted,
         )
         guard = Guard(has_tokens=has_tokens, interceptors=[access], check=check_caller, gate=access, caller=caller.get)
         server = Server(engine, guard=guard, dispatch=make_dispatch(engine, access))

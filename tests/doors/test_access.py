@@ -24,8 +24,8 @@ from pulse.doors.access import LOCAL, Caller, caller
 from pulse.doors.grpc.access import RULES, Access
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
-from pulse.model.errors import Forbidden, InvalidName, JobNotFound
-from pulse.model.tokens import Right, Scope, new_secret
+from pulse.model.errors import Forbidden, InvalidName, JobNotFound, Unauthenticated
+from pulse.model.tokens import Right, Scope, hash_of, new_secret
 from pulse.server import check_caller
 from pulse.settings import Settings
 from pulse.store.pool import Database
@@ -585,6 +585,17 @@ async def test_local_callers_are_not_limited() -> None:
 
     async with serving(access, stubs={WORK: grpc.unary_stream_rpc_method_handler(_endless)}) as client:
         assert [await client.stream("").read() for _ in range(3)] == [b"hello"] * 3
+
+
+async def test_whoever_started_the_server_needs_no_token(tokens: Tokens) -> None:
+    secret = new_secret()
+    access = Access(tokens, admitted=hash_of(secret))
+
+    assert await access.admit([f"Bearer {secret}"], Right.ADMIN, where="metadata") is LOCAL
+    assert await access.still_allowed(LOCAL)
+    for shown in ([], [f"Bearer {new_secret()}"], [f"Bearer {hash_of(secret).hex()}"]):
+        with pytest.raises(Unauthenticated):
+            await access.admit(shown, Right.FOLLOW, where="metadata")
 
 
 # --- a stream that must end

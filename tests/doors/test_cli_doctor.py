@@ -72,6 +72,7 @@ def test_no_database_is_a_finding() -> None:
 
     assert result.exit_code == 1
     assert "cannot reach the database" in result.output
+    assert "Looked for pulse at 127.0.0.1:1." in result.output
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_dev_serves_it_too_on_another_port_if_need_be(settings: Settings, capfd:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         usual = f"127.0.0.1:{taken.getsockname()[1]}"
-        with dev_server(replace(settings, listen=ANYWHERE, http_listen=usual)):
+        with dev_server(replace(settings, listen=ANYWHERE, http_listen=usual), "secret"):
             said = re.search(r"dashboard +(http://127\.0\.0\.1:\d+)/", capfd.readouterr().err)
             assert said
             assert httpx.get(f"{said[1]}/v1/info", timeout=PATIENCE).json()["version"]

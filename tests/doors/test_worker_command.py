@@ -77,8 +77,8 @@ def test_a_database_that_stays_away_ends_it_after_its_patience(folder: Path) -> 
     result = run_in(folder, "worker", "tasks", PULSE_DATABASE_URL=UNREACHABLE, PULSE_PATIENCE="300ms")
 
     assert result.returncode == 5
-    assert "Trying for 300ms" in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("Error: cannot reach the database")
+    assert "is the address right? Trying for 300ms." in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Error: cannot reach the database pulse at 127.0.0.1:1: ")
     assert "postgresql://me@127.0.0.1:1/pulse" in result.stderr
     assert "secret" not in result.stderr
 

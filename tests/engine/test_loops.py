@@ -14,6 +14,7 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Loop
+from pulse.model.errors import DatabaseUnreachable
 from pulse.model.jobs import JobStatus
 from pulse.settings import Settings
 from tests.conftest import recreate_database
@@ -145,6 +146,18 @@ async def test_failures_back_off_and_are_forgotten_after_a_success(caplog: pytes
         "shaky failed 2 times in a row",
     ]
     assert all(record.exc_info for record in caplog.records)
+
+
+async def test_an_outage_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps(DatabaseUnreachable("cannot reach the database"), HOUR)
+
+    async with running(Loop("reap", steps)):
+        await steps.reach(1)
+        await until(lambda: asyncio.sleep(0, bool(caplog.records)))
+
+    [record] = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.message == "reap failed 1 times in a row: cannot reach the database"
 
 
 async def test_a_failing_step_is_not_repeated_at_once(caplog: pytest.LogCaptureFixture) -> None:

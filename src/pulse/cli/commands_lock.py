@@ -1,7 +1,8 @@
 """How do commands share an embedded Postgres that one of them started and will stop?
 
-All hold one lock together. Whoever is about to stop the server first waits until it has the lock alone, so it leaves
-last; a command that comes in that very moment waits too, and then starts a server of its own.
+All hold one lock together. Whoever is about to stop the server first waits a while until it has the lock alone, so it
+leaves last; a command that comes in that very moment waits too, and then starts a server of its own. Those that go on
+for longer start the server again when it is stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUIET = 1.0  # seconds of waiting before a word about it
+PATIENCE = 10.0  # seconds: commands are done by then, or keep the server themselves
 LOOK_EVERY = 0.05
 
 
@@ -28,10 +30,11 @@ class CommandsLock:
         fcntl.flock(file, fcntl.LOCK_SH)
 
     def wait_for_others(self) -> None:
+        """Until there are none, or they have had their time."""
         started, has_spoken = time.monotonic(), False
-        while not self._is_alone():
+        while not self._is_alone() and time.monotonic() - started < PATIENCE:
             if not has_spoken and time.monotonic() - started > QUIET:
-                say("Waiting for other commands that use this Postgres.", to_stderr=True)
+                say(f"Waiting up to {PATIENCE:.0f} s for other commands that use this Postgres.", to_stderr=True)
                 has_spoken = True
             time.sleep(LOOK_EVERY)
 

@@ -24,7 +24,7 @@ HOW_TO_NAME_IT = (
 )
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Run a server and a worker that follows your code.")
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @worker_options
 @click.pass_context
@@ -48,6 +48,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     from pulse.cli.dev_server import dev_server
     from pulse.cli.reload import obey_signals
     from pulse.cli.session import run
+    from pulse.model.tokens import new_secret
     from pulse.store.migrate import migrate as migrate_to_newest
 
     session: Session = ctx.obj
@@ -55,7 +56,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     plan = make_plan(ctx, app=app or find_app(Path.cwd()), **given)
     where = "the database you named" if settings.database_url else f"the embedded Postgres in {settings.state_dir}"
     say(f"Pulse dev, on {where}. Ctrl-C ends it.", to_stderr=True)
-    with obey_signals() as reloader, session.database(settings, create=True) as found:
+    with obey_signals() as reloader, session.database(settings, create=True, keep=True) as found:
         applied = run(migrate_to_newest(found))
         introduce(session)
         if applied:
@@ -63,8 +64,10 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
                 f"  schema    {found.schema}: applied {applied[0].version:04d} to {applied[-1].version:04d}",
                 to_stderr=True,
             )
-        with dev_echo(found), dev_server(found) as server_url:
-            code = reloader.run(replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url))
+        secret = new_secret()  # in memory only, and of no use once this server has ended
+        with dev_echo(found, is_ours=settings.database_url is None), dev_server(found, secret) as server_url:
+            plan = replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url, dev_token=secret)
+            code = reloader.run(plan)
     ctx.exit(code)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pulse.cli.echo import secrets_of, show_as_line
 from pulse.cli.output import say
 from pulse.doors.echo import HOST, Echo, serve_echo
+from pulse.store.dev_notes import leave_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,18 +24,25 @@ END_PATIENCE = 3.0  # seconds
 
 
 @contextmanager
-def dev_echo(settings: Settings) -> Iterator[None]:
+def dev_echo(settings: Settings, *, is_ours: bool) -> Iterator[None]:
     """Alarms without a URL are shown on this terminal, unless the user has a target for them; and alarms may call this
-    machine. Told to the server and the worker by the environment, which they inherit."""
-    told: dict[str, str] = {} if settings.alarm_networks else {"PULSE_ALARM_NETWORKS": THIS_MACHINE}
+    machine. Told to the server and the worker by the environment, which they inherit; if the Postgres `is_ours`, to
+    other programs in this folder by a file."""
+    networks = settings.alarm_networks or THIS_MACHINE
+    os.environ["PULSE_ALARM_NETWORKS"] = networks
     if settings.alarm_target is not None:
-        os.environ.update(told)
-        yield
+        with _told(settings, settings.alarm_target, networks, is_ours=is_ours):
+            yield
         return
-    with _Thread(settings) as url:
-        os.environ.update(told | {"PULSE_ALARM_TARGET": url})
+    with _Thread(settings) as url, _told(settings, url, networks, is_ours=is_ours):
+        os.environ["PULSE_ALARM_TARGET"] = url
         say(f"  alarms    wakes are shown here ({url})", to_stderr=True)
         yield
+
+
+def _told(settings: Settings, target: str, networks: str, *, is_ours: bool) -> AbstractContextManager[None]:
+    """To programs that use the embedded Postgres of this folder; whoever names a database is somewhere else."""
+    return leave_notes(settings.state_dir, alarm_target=target, alarm_networks=networks) if is_ours else nullcontext()
 
 
 class _Thread:

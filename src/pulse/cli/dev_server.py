@@ -15,6 +15,7 @@ from pulse.cli.output import say
 from pulse.doors.http import is_installed
 from pulse.model.errors import ServerUnreachable
 from pulse.model.server_url import HTTP_PORT, Address, parse_listen
+from pulse.model.tokens import hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +27,11 @@ END_PATIENCE = 5.0
 
 
 @contextmanager
-def dev_server(settings: Settings) -> Iterator[str | None]:
-    """A server for this database as long as the block lasts: its URL. None where gRPC is not installed."""
+def dev_server(settings: Settings, secret: str) -> Iterator[str | None]:
+    """A server for this database as long as the block lasts: its URL. None where gRPC is not installed.
+
+    It lets in whoever has the secret, whatever tokens there are.
+    """
     if find_spec("grpc") is None:
         say(
             "  server    none: the worker is straight on the database (pip install 'pulse-queue[grpc]')", to_stderr=True
@@ -36,7 +40,7 @@ def dev_server(settings: Settings) -> Iterator[str | None]:
         return
     address = _free_address(parse_listen(settings.listen).port)
     http = _http_address(settings)
-    process = _start(settings, address, http)
+    process = _start(settings, address, http, secret)
     try:
         _wait_for(process, address)
         say(f"  server    grpc://{address}", to_stderr=True)
@@ -73,13 +77,14 @@ def _free_address(wanted: int) -> Address:
     raise ServerUnreachable("no port is free on 127.0.0.1")
 
 
-def _start(settings: Settings, address: Address, http: Address | None) -> subprocess.Popen[bytes]:
+def _start(settings: Settings, address: Address, http: Address | None, secret: str) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C must not end it before the worker, which has results to report."""
     env = {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_SCHEMA": settings.schema}
     return subprocess.Popen(
         [
             *(sys.executable, "-P", "-m", "pulse.cli.main", "server", "--until-stdin-ends"),
             *("--listen", str(address), "--http-listen", str(http or ""), "--log-level", "warning"),
+            *("--admit", hash_of(secret).hex()),  # everybody may read this line, and nobody can guess what it is of
         ],
         env=os.environ | env,
         stdin=subprocess.PIPE,

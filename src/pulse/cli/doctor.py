@@ -67,8 +67,8 @@ def _examine(session: Session) -> list[Finding]:
 def _examine_database(session: Session, settings: Settings) -> list[Finding]:
     from pulse.engine.doctor import examine
 
-    with session.database(settings) as found:
-        return run(examine(found))
+    found = click.get_current_context().with_resource(session.database(settings))  # until the findings are shown
+    return run(examine(found))
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -186,8 +186,8 @@ def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bo
             click.confirm(question, abort=True, err=True)
         with progress(session, "replaying") as advance:
             replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
-    text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
-    session.answer({"replayed": replayed}, lambda: say(text))
+        text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
+        session.answer({"replayed": replayed}, lambda: say(text))
 
 
 async def _in_batches(

@@ -65,7 +65,6 @@ def cli() -> None:
     """
 
 
-dev.short_help = "Run a server and a worker that follows your code."
 
 for command in (
     demo,

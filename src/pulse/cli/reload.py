@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.machinery import PathFinder
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.5  # seconds
 END_PATIENCE = 30.0  # seconds; its grace is short, but its last reports may take a while
+LONG_LIFE = 10.0  # seconds, after which being killed is news
+LONGEST_WAIT = 30.0  # seconds before a worker that is killed again and again is started again
 SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -54,6 +57,7 @@ class Reloader:
     def __init__(self) -> None:
         self._child: Child | None = None
         self._signals = 0
+        self._deaths = 0  # by a signal, in a row
         self._is_told_to_stop = threading.Event()
 
     def hear(self, _number: int, _frame: object) -> None:
@@ -68,26 +72,41 @@ class Reloader:
     def run(self, plan: Plan) -> int:
         files = Files(places_of(plan.app))
         while not self._is_told_to_stop.is_set():
-            self._child = Child(plan)
+            self._child, started_at = Child(plan), time.monotonic()
             if changed := self._until_changed(files):
                 say(f"\n{_listed(changed)} changed: starting again.", to_stderr=True)
                 forget_compiled(changed)
                 plan = replace(plan, is_again=self._child.exit_code is None)
+            elif not self._is_told_to_stop.is_set():
+                self._wait_after_death(time.monotonic() - started_at)
+                plan = replace(plan, is_again=True)
             self._child.end()
             self._child = None
         return OK if self._signals == 1 else REFUSED
 
     def _until_changed(self, files: Files) -> list[Path]:
-        """Which files did; none if we are to stop."""
+        """Which files did; none if we are to stop, or the worker was killed."""
         assert self._child
         has_told = False
         while not self._is_told_to_stop.wait(LOOK_EVERY):
             if changed := files.look():
                 return changed
-            if not has_told and (code := self._child.exit_code) is not None:
+            code = self._child.exit_code
+            if code is not None and code <= 0:  # only a signal ends a worker like that, never the code it runs
+                return []
+            if not has_told and code is not None:
                 say(f"The worker has ended with exit code {code}. Waiting for a file to change.", to_stderr=True)
                 has_told = True
         return []
+
+    def _wait_after_death(self, lived: float) -> None:
+        """The first of a row is followed at once, the others after a while that grows."""
+        assert self._child
+        self._deaths = 1 if lived > LONG_LIFE else self._deaths + 1
+        delay = min(2.0 ** (self._deaths - 2), LONGEST_WAIT) if self._deaths > 1 else 0.0
+        name = signal.Signals(-(self._child.exit_code or -signal.SIGTERM)).name  # told politely, it ends with 0
+        say(f"The worker was ended by {name}: starting again{f' in {delay:.0f} s' if delay else ''}.", to_stderr=True)
+        self._is_told_to_stop.wait(delay)
 
 
 class Child:

@@ -151,7 +151,7 @@ def delete(session: Session, name: str, yes: bool) -> None:
             found = use(settings, lambda engine: engine.schedules.get(name))
             click.confirm(_question(found), abort=True, err=True)
         schedule = use(settings, lambda engine: engine.schedules.delete(name))
-    session.answer(as_json(schedule), lambda: say(f"{schedule.name} is deleted."))
+        session.answer(as_json(schedule), lambda: say(f"{schedule.name} is deleted."))
 
 
 def _question(schedule: Schedule) -> str:

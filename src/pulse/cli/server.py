@@ -40,6 +40,7 @@ OF_SETTINGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (info).")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text).")
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with whoever started it.")
+@click.option("--admit", metavar="HASH", hidden=True, allow_from_autoenv=False)  # of the secret of `pulse dev`
 @click.pass_context
 def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
     """Serve jobs over gRPC and HTTP, so that programs and workers need no database of their own.

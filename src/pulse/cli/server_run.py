@@ -46,13 +46,14 @@ class ServerPlan:
     log_format: str | None = None
     as_json: bool = False
     until_stdin_ends: bool = False  # a child of `pulse dev`, which says for itself what runs
+    admit: str | None = None  # the hash of that one's own secret
 
 
 def run_server(session: Session, plan: ServerPlan) -> int:
     """Be a server until told to stop; answers with the exit code."""
     set_up_logs(plan.log_level, plan.log_format)
     is_ours = plan.settings.database_url is None
-    with _ended_by_signals(), session.database(plan.settings, create=True) as found:
+    with _ended_by_signals(), session.database(plan.settings, create=True, keep=True) as found:
         process = ServerProcess(replace(plan, settings=found), is_to_migrate=is_ours)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(process.run())
@@ -99,7 +100,8 @@ class ServerProcess:
         async with AsyncExitStack() as stack:
             health_port = await self._serve_health(stack)
             if await self._has_database():
-                self._server = await stack.enter_async_context(open_server(self._settings))
+                admitted = bytes.fromhex(self._plan.admit) if self._plan.admit else None
+                self._server = await stack.enter_async_context(open_server(self._settings, admitted=admitted))
                 calm_collector()
                 if not self._plan.until_stdin_ends:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)

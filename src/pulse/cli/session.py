@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from pulse.cli.commands_lock import shared_server
 from pulse.cli.exit_codes import exit_code_of
+from pulse.cli.kept_postgres import keeping
 from pulse.cli.output import say, show_json
 from pulse.model.errors import DatabaseUnreachable
 
@@ -53,11 +56,12 @@ class Session:
         return settings if is_meant else replace(settings, server_url=None)  # a flag wins over the environment
 
     @contextmanager
-    def database(self, settings: Settings, *, create: bool = False) -> Iterator[Settings]:
+    def database(self, settings: Settings, *, create: bool = False, keep: bool = False) -> Iterator[Settings]:
         """The settings with a database in them: the one that was named, else the embedded one.
 
         If the embedded server runs, it is used; else it is started and, after the command, stopped again. One that
-        holds no data yet is not worth starting, unless the command is there to `create` it.
+        holds no data yet is not worth starting, unless the command is there to `create` it. A command that goes on is
+        to `keep` it: stopped from elsewhere, it is started again.
         """
         if settings.database_url:
             yield settings
@@ -69,7 +73,8 @@ class Session:
         start = partial(embedded.start, settings.state_dir, postgres=settings.postgres)
         with shared_server(settings.state_dir) as lock, start() as server:
             try:
-                yield replace(settings, database_url=server.dsn)
+                with keeping(server, start) if keep else nullcontext():
+                    yield replace(settings, database_url=server.dsn)
             finally:
                 if server.owned:
                     lock.wait_for_others()
@@ -89,9 +94,14 @@ class Session:
         return exit_code_of(error)
 
     def use(self, work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None) -> T:
-        """Do one piece of work with the engine: of the server that was named, else of the database."""
-        with self.reach(settings) as found:
-            return use(found, work)
+        """Do one piece of work with the engine: of the server that was named, else of the database.
+
+        A Postgres that was started for it is stopped when the command ends, so that the answer waits for nobody.
+        """
+        with ExitStack() as here:
+            command = click.get_current_context(silent=True)
+            enter = command.with_resource if command else here.enter_context
+            return use(enter(self.reach(settings)), work)
 
     @contextmanager
     def reach(self, settings: Settings | None = None) -> Iterator[Settings]:
@@ -100,8 +110,10 @@ class Session:
         if settings.server_url is not None:
             yield settings
             return
+        from pulse.store.dev_notes import with_notes
+
         with self.database(settings) as found:
-            yield found
+            yield found if settings.database_url else with_notes(found)
 
 
 def use(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:

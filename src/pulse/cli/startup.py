@@ -39,11 +39,19 @@ async def wait_for_database(
             if loop.time() + delay > give_up_at:
                 raise
             if failures == 1:
-                log.warning("%s Trying for %s.", error, "ever" if patience is None else format_duration(patience))
+                log.warning(
+                    "%s Trying for %s.",
+                    _sentence(str(error)),
+                    "ever" if patience is None else format_duration(patience),
+                )
             await _sleep(delay, told_to_stop)
         else:
             return True
     return False
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 async def _sleep(seconds: float, told_to_stop: asyncio.Event) -> None:

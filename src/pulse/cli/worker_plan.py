@@ -21,3 +21,4 @@ class Plan:
     is_dev: bool = False  # makes the schema, and says how to enqueue
     dev_url: str | None = None  # the database of `pulse dev`, where nobody named another
     dev_server: str | None = None  # its server, for those who did not
+    dev_token: str | None = field(default=None, repr=False)  # that server lets in, whatever tokens there are

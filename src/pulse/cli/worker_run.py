@@ -67,7 +67,7 @@ def work(plan: Plan) -> NoReturn:
 
 def reach(session: Session, settings: Settings) -> AbstractContextManager[Settings]:
     """Settings with a way to the jobs in them: a server that was named, else a database."""
-    return nullcontext(settings) if settings.server_url else session.database(settings)
+    return nullcontext(settings) if settings.server_url else session.database(settings, keep=True)
 
 
 def choose_settings(plan: Plan, app: Pulse) -> Settings:
@@ -79,12 +79,16 @@ def choose_settings(plan: Plan, app: Pulse) -> Settings:
         settings = replace(settings, server_url=None)  # a flag wins over the environment
     if plan.is_child:
         settings = replace(settings, grace=min(settings.grace, RELOAD_GRACE))
-    is_devs = settings.database_url in (None, plan.dev_url)
-    return replace(
-        settings,
-        database_url=settings.database_url or plan.dev_url,
-        server_url=settings.server_url or (plan.dev_server if is_devs else None),
-    )
+    return _at_dev(plan, settings)
+
+
+def _at_dev(plan: Plan, settings: Settings) -> Settings:
+    """With the database and the server of `pulse dev` for what the application does not name, and its key to them."""
+    is_devs = settings.server_url is None and settings.database_url in (None, plan.dev_url)
+    settings = replace(settings, database_url=settings.database_url or plan.dev_url)
+    if not is_devs or plan.dev_server is None:
+        return settings
+    return replace(settings, server_url=plan.dev_server, token=settings.token or plan.dev_token)
 
 
 def share_settings(app: Pulse, settings: Settings) -> None:

@@ -18,6 +18,7 @@ from pulse.model.jobs import JobStatus
 from pulse.store import doctor as store
 from pulse.store import jobs as jobs_store
 from pulse.store.migrate import load_migrations, mismatch, newest, read_age
+from pulse.store.place import place_of
 from pulse.store.pool import Database
 from pulse.store.tokens import list_tokens
 from pulse.store.workers import list_workers
@@ -56,7 +57,8 @@ class Doctor:
         try:
             found = await self._server()
         except PulseError as error:
-            return [judge.fail("database", str(error))]
+            place = place_of(self._settings.database_url)
+            return [judge.fail("database", str(error), f"Looked for{place}." if place else "")]
         found += await self._look("schema", self._schema)
         found += await self._look("pooler", self._pooler)
         if self._buckets:  # there is a schema to look into

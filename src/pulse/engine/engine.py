@@ -22,6 +22,7 @@ from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.ids import Mint
 from pulse.store import embedded
+from pulse.store.dev_notes import with_notes
 from pulse.store.jobs import read_clock
 from pulse.store.migrate import check
 from pulse.store.pool import Database
@@ -123,7 +124,7 @@ def _with_database(settings: Settings) -> Settings:
     if settings.database_url:
         return settings
     if server := embedded.running(settings.state_dir):
-        return replace(settings, database_url=server.dsn)
+        return with_notes(replace(settings, database_url=server.dsn))
     raise DatabaseUnreachable(
         "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` in this folder for one of Pulse's"
     )

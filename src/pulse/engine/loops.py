@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from pulse.model.errors import Unavailable
 from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.duties")
@@ -73,15 +74,22 @@ class Loop:
             self._sleeps_until = math.inf  # a step under way may have looked already, so any nudge is one for another
             try:
                 pause = await self.step()
-            except Exception:
+            except Exception as error:
                 self.failures += 1
                 self.beat.failed()
-                log.exception("%s failed %d times in a row", self.name, self.failures)
+                self._tell(error)
                 pause = self._backoff.delay(self.failures)
             else:
                 self.failures = 0
                 self.beat.went_well(pause.total_seconds())
             await self._sleep(stop, pause)
+
+    def _tell(self, error: Exception) -> None:
+        """An outage is nobody's mistake, and every loop meets it: a line of it is enough."""
+        if isinstance(error, Unavailable):
+            log.warning("%s failed %d times in a row: %s", self.name, self.failures, error)
+        else:
+            log.error("%s failed %d times in a row", self.name, self.failures, exc_info=error)
 
     async def _sleep(self, stop: asyncio.Event, pause: timedelta) -> None:
         """Until the time is up, the loop is nudged, or everything stops."""

@@ -87,7 +87,7 @@ async def is_pooled(settings: Settings) -> bool:
                 others = await second.fetchval(ask)
                 after = await first.fetchval(ask)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     return bool(others == before or after != before)
 
 
@@ -105,7 +105,7 @@ async def hear_a_wakeup(database: Database, *, within: float) -> bool:
     except TimeoutError:
         return False
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     return True
 
 

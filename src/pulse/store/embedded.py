@@ -85,6 +85,15 @@ class EmbeddedPostgres:
         if self.keeper:
             self.keeper.join(END_PATIENCE)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a server of this folder is ready, this one or one after it."""
+        return running(self.home.parent) is not None
+
+    def follow(self, other: EmbeddedPostgres) -> None:
+        """Be the one that came after this one in the same folder."""
+        self.owned, self.pid, self.keeper = other.owned, other.pid, other.keeper
+
     def __enter__(self) -> Self:
         return self
 

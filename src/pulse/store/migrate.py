@@ -132,7 +132,7 @@ async def migrate(settings: Settings) -> list[Migration]:
             for sql in _steps(migration, settings):
                 await _apply(conn, sql, settings.schema)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     else:
         return missing
     finally:
@@ -164,7 +164,7 @@ async def read_age(settings: Settings) -> SchemaState:
     try:
         return await read_state(conn, settings.schema)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     finally:
         conn.terminate()
 
@@ -203,7 +203,7 @@ async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
         conn: asyncpg.Connection = await asyncpg.connect(**connect_options(settings))
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     return conn
 
 

@@ -23,6 +23,7 @@ from pulse.model.errors import (
     SchemaMismatch,
     UnsupportedDatabase,
 )
+from pulse.store.place import place_of
 from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
 
@@ -297,14 +298,14 @@ async def check_server(settings: Settings) -> None:
     try:
         conn = await asyncpg.connect(**connect_options(settings))
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     try:
         facts = await conn.fetchrow(
             "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
             "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
         )
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error) from error
+        raise translate(error, settings) from error
     finally:
         conn.terminate()
     assert facts is not None
@@ -322,8 +323,11 @@ async def check_server(settings: Settings) -> None:
         )
 
 
-def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a line for each
-    """An error of the driver as one of ours, which says what to do about it."""
+def translate(error: BaseException, settings: Settings | None = None) -> PulseError:  # noqa: C901  a list
+    """An error of the driver as one of ours, which says what to do about it.
+
+    With settings it names the database: for whoever connects, and not for callers of a server, who need not know.
+    """
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
@@ -351,7 +355,10 @@ def translate(error: BaseException) -> PulseError:  # noqa: C901  a list, with a
             | asyncio.TimeoutError()
         ):
             reason = str(error) or type(error).__name__
-            return DatabaseUnreachable(f"cannot reach the database: {reason}; is it running, is the address right?")
+            where = place_of(settings.database_url) if settings else ""
+            return DatabaseUnreachable(
+                f"cannot reach the database{where}: {reason}; is it running, is the address right?"
+            )
     return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
 
 

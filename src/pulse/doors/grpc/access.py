@@ -97,8 +97,9 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         calls_per_second: float = CALLS_PER_SECOND,
         streams: int = STREAMS,
         clock: Callable[[], float] = time.monotonic,
+        admitted: bytes | None = None,
     ) -> None:
-        super().__init__(tokens, calls_per_second=calls_per_second, clock=clock)
+        super().__init__(tokens, calls_per_second=calls_per_second, clock=clock, admitted=admitted)
         self._streams = streams
         self._open: Counter[str] = Counter()  # streams by token
 

@@ -1,0 +1,32 @@
+"""Which database does an address lead to, in words that give nothing away?"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, unquote, urlsplit
+
+PORT = "5432"
+
+
+def place_of(url: str | None) -> str:
+    """` pulse at 10.0.0.5:5432`, or the folder of a socket; nothing where that cannot be told from a password."""
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        return ""
+    if "@" in parts.path + parts.query + parts.fragment:  # a password with a / or ? in it may have been cut in two
+        return ""
+    asked = parse_qs(parts.query)
+    hosts = parts.netloc.rpartition("@")[2] or ",".join(asked.get("host", []))
+    if not hosts:
+        return ""
+    port = asked.get("port", [PORT])[0]
+    places = [_with_port(unquote(host), port) for host in hosts.split(",")]
+    name = unquote(parts.path.strip("/")) or asked.get("dbname", [""])[0]
+    return f"{f' {name}' if name else ''} at {', '.join(places)}"
+
+
+def _with_port(host: str, port: str) -> str:
+    if host.startswith("/"):
+        return f"{host}/.s.PGSQL.{port}"
+    has_port = ":" in host.rpartition("]")[2]
+    return host if has_port else f"{host}:{port}"

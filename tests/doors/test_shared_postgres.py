@@ -1,0 +1,51 @@
+"""When a command has started the Postgres that others use, who waits for whom, and for how long?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pulse.cli import commands_lock, session
+from pulse.cli.commands_lock import shared_server
+from pulse.cli.output import say
+from pulse.cli.session import Session
+
+
+def test_others_are_waited_for_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands_lock, "PATIENCE", 0.3)
+    monkeypatch.setattr(commands_lock, "QUIET", 0.1)
+
+    with shared_server(tmp_path) as ours, shared_server(tmp_path):
+        began = time.monotonic()
+        ours.wait_for_others()
+
+    assert 0.3 <= time.monotonic() - began < 5
+    assert "for other commands that use this Postgres" in capsys.readouterr().err
+
+
+def test_the_answer_is_there_before_anybody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def reach(*_: object) -> Iterator[None]:
+        yield
+        say("waiting")
+
+    async def nothing(_: object) -> None: ...
+
+    @click.command()
+    def command() -> None:
+        answer: Any = Session().use(nothing)
+        say(answer)
+
+    monkeypatch.setattr(Session, "reach", reach)
+    monkeypatch.setattr(session, "use", lambda *_: "answer")
+
+    assert CliRunner().invoke(command).output == "answer\nwaiting\n"

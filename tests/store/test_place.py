@@ -1,0 +1,26 @@
+"""Does an error name the database that was not there, and never a password?"""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse.store.place import place_of
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://me:secret@10.0.0.5:6000/shop", " shop at 10.0.0.5:6000"),
+        ("postgresql://me:secret@db/shop?sslmode=require&password=secret", " shop at db:5432"),
+        ("postgresql://a:1,b/shop", " shop at a:1, b:5432"),
+        ("postgresql://[::1]/shop", " shop at [::1]:5432"),
+        ("postgresql://pulse@/pulse?host=/tmp/x&port=5432", " pulse at /tmp/x/.s.PGSQL.5432"),
+        ("postgresql://me:se/cret@db/shop", ""),
+        ("postgresql://me:se?cret@db/shop", ""),
+        ("postgresql://me:se#cret@db/shop", ""),
+        ("postgresql://[broken", ""),
+        (None, ""),
+    ],
+)
+def test_a_place_is_named_without_a_password(url: str | None, place: str) -> None:
+    assert place_of(url) == place
