@@ -231,7 +231,7 @@ def test_no_database_names_the_three_ways_to_have_one(tmp_path: Path) -> None:
 
     assert result.returncode == 5
     assert len(result.stderr.splitlines()) == 1
-    for way in ("PULSE_DATABASE_URL", "`pulse db start`", "pip install 'pulse-queue[embedded]'"):
+    for way in ("PULSE_DATABASE_URL", "`pulse db start`", "pip install 'pulse-postgres[embedded]'"):
         assert way in result.stderr
     assert not (tmp_path / "none").exists()
 
@@ -398,7 +398,7 @@ def test_migrate_check_in_each_state(fresh: Pulse) -> None:
     assert (missing.exit_code, good.exit_code, too_new.exit_code, too_old.exit_code) == (1, 0, 1, 1)
     assert "has no schema" in missing.stderr
     assert "up to date" in good.stdout
-    assert "upgrade pulse-queue" in too_new.stderr
+    assert "upgrade pulse-postgres" in too_new.stderr
     assert "run `pulse migrate`" in too_old.stderr
 
 

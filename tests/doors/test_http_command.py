@@ -73,7 +73,7 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path, env: dict[
     ) as process:
         running = Started(process)
         try:
-            running.expect(r"http +off: pip install 'pulse-queue\[http\]'")
+            running.expect(r"http +off: pip install 'pulse-postgres\[http\]'")
         finally:
             running.close()
 

@@ -327,7 +327,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     result = call("mcp")
 
     assert result.exit_code == 1
-    assert "an MCP server needs mcp: `pip install 'pulse-queue[mcp]'`" in result.output
+    assert "an MCP server needs mcp: `pip install 'pulse-postgres[mcp]'`" in result.output
 
 
 # --- over HTTP

@@ -327,7 +327,7 @@ async def test_a_schema_that_does_not_suit_makes_a_server_unready_at_once(
             await raw.execute("delete from pulse.migrations where version = 999")
 
     assert status == 503
-    assert "upgrade pulse-queue" in message
+    assert "upgrade pulse-postgres" in message
 
 
 async def test_a_failing_step_is_counted_and_ages_its_duty() -> None:

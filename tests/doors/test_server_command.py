@@ -243,7 +243,7 @@ def test_without_grpc_it_says_what_to_install(tmp_path: Path, env: dict[str, str
     )
 
     assert result.returncode == 1
-    assert "pip install 'pulse-queue[grpc]'" in result.stderr
+    assert "pip install 'pulse-postgres[grpc]'" in result.stderr
     assert "Traceback" not in result.stderr
 
 

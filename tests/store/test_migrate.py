@@ -298,7 +298,7 @@ async def test_a_schema_that_is_too_new_says_to_upgrade_the_program(fresh: Setti
     ahead = newest() + 1
     await _pretend(fresh, f"insert into pulse.migrations values ({ahead}, 'ahead', {ahead})")
 
-    with pytest.raises(SchemaMismatch, match="upgrade pulse-queue"):
+    with pytest.raises(SchemaMismatch, match="upgrade pulse-postgres"):
         await check(fresh)
     with pytest.raises(SchemaMismatch):
         async with open_engine(fresh):
@@ -327,7 +327,7 @@ async def test_old_code_keeps_working_on_a_newer_schema_that_allows_it(fresh: Se
         (1, 1, "run `pulse migrate`"),
         (2, 1, None),
         (9, 2, None),
-        (9, 9, "upgrade pulse-queue"),
+        (9, 9, "upgrade pulse-postgres"),
     ],
 )
 def test_the_range_in_which_code_and_schema_go_together(

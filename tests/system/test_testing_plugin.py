@@ -158,7 +158,7 @@ def test_without_any_database_it_says_what_to_do(folder: Path) -> None:
 
     assert outcome.passed == []
     said = outcome.said["test_one"]
-    assert "pip install 'pulse-queue[embedded]'" in said
+    assert "pip install 'pulse-postgres[embedded]'" in said
     assert "set PULSE_TEST_DATABASE_URL" in said
     assert "Traceback" not in said
 

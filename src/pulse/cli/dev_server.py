@@ -34,7 +34,8 @@ def dev_server(settings: Settings, secret: str) -> Iterator[str | None]:
     """
     if find_spec("grpc") is None:
         say(
-            "  server    none: the worker is straight on the database (pip install 'pulse-queue[grpc]')", to_stderr=True
+            "  server    none: the worker is straight on the database (pip install 'pulse-postgres[grpc]')",
+            to_stderr=True,
         )
         yield None
         return

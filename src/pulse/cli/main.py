@@ -65,7 +65,6 @@ def cli() -> None:
     """
 
 
-
 for command in (
     demo,
     dev,

@@ -210,7 +210,7 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
 def describe_http(settings: Settings, server: Server) -> str:
     if server.http_address is not None:
         return f"http{'' if settings.tls_cert is None else 's'}://{server.http_address}"
-    return "off: pip install 'pulse-queue[http]'" if settings.http_listen else "off"
+    return "off: pip install 'pulse-postgres[http]'" if settings.http_listen else "off"
 
 
 def describe_tls(settings: Settings) -> str:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 NO_DATABASE = (
     "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` for one of Pulse's own in this "
-    "folder (it needs a Postgres on this machine, or `pip install 'pulse-queue[embedded]'`)"
+    "folder (it needs a Postgres on this machine, or `pip install 'pulse-postgres[embedded]'`)"
 )
 
 
@@ -149,7 +149,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # it comes with pulse-queue[fast]
+    except ImportError:  # it comes with pulse-postgres[fast]
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 

@@ -51,5 +51,6 @@ def _needing_grpc() -> Iterator[None]:
         yield
     except ImportError as error:
         raise InvalidSettings(
-            f"PULSE_SERVER_URL needs grpcio ({error}): pip install 'pulse-queue[grpc]', or unset it to use the database"
+            f"PULSE_SERVER_URL needs grpcio ({error}): pip install 'pulse-postgres[grpc]', "
+            "or unset it to use the database"
         ) from None

@@ -168,7 +168,7 @@ class MissingPackage(InvalidInput):
     code = "missing_package"
 
     def __init__(self, what: str, extra: str, missing: str | None) -> None:
-        super().__init__(f"{what} needs {missing or 'more packages'}: `pip install 'pulse-queue[{extra}]'`")
+        super().__init__(f"{what} needs {missing or 'more packages'}: `pip install 'pulse-postgres[{extra}]'`")
         self.extra = extra
 
 

