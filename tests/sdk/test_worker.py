@@ -255,7 +255,7 @@ ROTTEN: dict[str, tuple[Any, str]] = {
     "returns a lock": (threading.Lock, "finished, but it returned what cannot be written as JSON"),
     "returns a surrogate": (lambda: "\ud800", "finished, but"),
     "returns too much": (lambda: "x" * (2 << 20), "more than 1 MiB"),
-    "retries in the past": (lambda: (_ for _ in ()).throw(RetryIn(-1)), "retry '-1' is not valid"),
+    "retries in the past": (lambda: (_ for _ in ()).throw(RetryIn(-1)), "retry '-1s' is not valid"),
     "snoozes for ages": (lambda: (_ for _ in ()).throw(Snooze("4000d")), "snooze '4000d' is not valid"),
     "cancels itself": (lambda: (_ for _ in ()).throw(asyncio.CancelledError()), "CancelledError"),
 }

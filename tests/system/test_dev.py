@@ -51,6 +51,7 @@ def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, set
 
 
 @needs_binaries
+@pytest.mark.long
 def test_a_postgres_that_is_stopped_under_it_comes_back(folder: Path) -> None:
     with started(folder, "dev") as dev:
         dev.expect("  schedules 1 created$")
