@@ -1,7 +1,8 @@
 """A server, a browser, and pages that are watched: whatever a page does that it must not do fails the test.
 
-One browser and one server for all tests of a process, in one event loop; every test has a context of its own, so no
-cookies, and empty tables. Screenshots are kept in `build/screenshots`, or where PULSE_SCREENSHOTS says.
+One browser for all tests of a process and one server for those of a file, in one event loop; every test has a context
+of its own, so no cookies, and empty tables. Screenshots are kept in `build/screenshots`, or where PULSE_SCREENSHOTS
+says.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class House:
         return f"http://{self.server.http_address}"
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+# Not for all tests of a process: while others run, nobody would read what it is told, until the database waits for it.
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def standing(migrated: Settings) -> AsyncIterator[House]:
     await empty_tables(migrated)  # of tokens above all: a server that finds some wants them from everybody
     async with open_house(replace(migrated, alarm_networks="127.0.0.0/8")) as house:  # alarms may call this machine
