@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Test processes: three by default. The smallest machine we promise to work on has two cores, and tests also wait.
 JOBS ?= 3
+# Which tests `test-system` and `test-buckets` run: all by default, or folders, as in `make test-system TESTS=tests/store`.
+TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system test-buckets test-long chaos check format proto bench clean
+.PHONY: help setup demo test test-fast test-system test-buckets test-user test-long chaos verify check format proto bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,10 +35,13 @@ test-fast: $(READY) ## Run the tests that take no more than a moment each
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow'
 
 test-system: $(READY) ## Run every test on the newest Postgres installed on this machine
-	@PULSE_POSTGRES=system $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	@PULSE_POSTGRES=system $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
-	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+test-user: $(READY) ## Run the fast tests as an ordinary user, where you are root
+	@$(BIN)/python -m tools.ordinary_user $(BIN)/python -m pytest -p no:cacheprovider -n $(JOBS) --dist worksteal -m 'not slow'
 
 test-long: $(READY) ## Run what takes too long for every change: idle costs, orders of three, tries at random (about ten minutes)
 	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'long and not chaos'
@@ -44,6 +49,9 @@ test-long: $(READY) ## Run what takes too long for every change: idle costs, ord
 
 chaos: $(READY) ## Kill, stop and cut off workers and schedulers by the hundred, and count what is lost (about twenty-five minutes)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
+
+verify: $(READY) ## Run everything there is, and end with one table (about an hour and a half)
+	@$(BIN)/python -m tools.verify
 
 check: $(READY) ## Format, lint, types, imports, generated code
 	@$(BIN)/ruff format --check .
