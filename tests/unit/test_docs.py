@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from dataclasses import fields
@@ -102,3 +103,13 @@ def test_no_word_of_the_glossary_is_explained_twice() -> None:
     words = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
 
     assert len(words) == len(set(words)) > 20
+
+
+def test_what_others_wrote_is_as_they_wrote_it() -> None:
+    page = (DOCS / "decisions/0035-a-dashboard.md").read_text()
+    recorded = dict(re.findall(r"^\| `(\S+)` \|.*\| `([0-9a-f]{64})` \|$", page, re.MULTILINE))
+    static = ROOT / "src/pulse/doors/dashboard/static"
+    theirs = {path.name for path in static.iterdir() if path.stem != "pulse"}
+
+    assert recorded.keys() == theirs
+    assert {name: hashlib.sha256((static / name).read_bytes()).hexdigest() for name in recorded} == recorded
