@@ -57,7 +57,7 @@ def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
     \b
     Examples:
       pulse server --open
-      pulse server --database-url postgresql://db/shop --listen 10.0.0.5:8701 --tls-cert a.pem --tls-key a.key
+      pulse server --listen 10.0.0.5:8701 --tls-cert a.pem --tls-key a.key
       pulse server --health-host 0.0.0.0 --health-port 8080 --log-format json
       pulsed
 
