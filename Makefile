@@ -9,23 +9,39 @@ JOBS ?= 3
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system test-buckets test-user test-long chaos verify check format proto bench clean
+.PHONY: help setup lock demo test test-fast test-system test-buckets test-user test-long chaos verify check format proto bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the virtual environment with pinned packages (the others do this by themselves)
 
-$(READY): pyproject.toml constraints.txt
-	@echo "Setting up $(VENV) (once; about a minute)…"
+# Every package is named with its version and the sums of its files, so that what is installed is what was tested.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL_PULSE := $(INSTALL) --no-deps --no-build-isolation --editable .
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Pulse needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,embedded,fast,grpc,http,mcp]'
+
+$(READY): pyproject.toml requirements/development.txt | $(BIN)/python
+	@echo "Setting up $(VENV) (once; about a minute)…"
+	@$(INSTALL) --require-hashes --requirement requirements/development.txt
+	@$(INSTALL_PULSE)
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.demo: pyproject.toml requirements/demo.txt | $(BIN)/python
+	@echo "Setting up $(VENV) (once; half a minute)…"
+	@$(INSTALL) --no-compile --require-hashes --requirement requirements/demo.txt
+	@$(INSTALL_PULSE)
 	@touch $@
 
-demo: $(READY) ## Start a Postgres, submit a few thousand jobs, watch them drain
+lock: $(BIN)/python ## Choose the versions of all packages anew, and write them to requirements/ with their sums
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/python -m tools.lock
+
+demo: $(VENV)/.demo ## Start a Postgres, submit a few thousand jobs, watch them drain
 	@$(BIN)/pulse demo
 
 test: $(READY) ## Run every test on the embedded Postgres

@@ -30,6 +30,7 @@ TABLE = "pulse"
 # Those that have several values between commas.
 LISTS = frozenset({"alarm_networks", "alarm_ports", "http_hosts", "http_proxies", "redact", "server_url"})
 SECRETS = frozenset({"token", "alarm_token"})
+PLACES_OF_POSTGRES = frozenset({"auto", "system", "wheel"})  # anything else is a folder with programs in it
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|[?&]password=")
 _warned: set[Path] = set()  # once for each file is enough
 
@@ -56,6 +57,24 @@ def read_config(path: Path, kinds: Mapping[str, str]) -> dict[str, str]:
         _warned.add(path)
         log.warning("%s holds a secret, and every user of this machine can read it: chmod 600 %s", path, path)
     return found
+
+
+def check_unasked(path: Path, found: Mapping[str, str], env: Mapping[str, str]) -> None:
+    """Refuse what a file may not say that was found in the current folder, where anybody may have put it.
+
+    It may not send the caller's token to a server of its choice, nor have programs of its choice executed. A file that
+    PULSE_CONFIG names may do both.
+    """
+    if "server_url" in found and env.get("PULSE_TOKEN") and not env.get("PULSE_SERVER_URL"):
+        raise InvalidSettings(
+            f"{path} names a server, and PULSE_TOKEN would be sent to it: set PULSE_CONFIG={path} if you trust this "
+            "file, or PULSE_SERVER_URL"
+        )
+    if found.get("postgres", "auto") not in PLACES_OF_POSTGRES:
+        raise InvalidSettings(
+            f"{path} names a folder of Postgres programs to execute: set PULSE_CONFIG={path} if you trust this file, "
+            "or PULSE_POSTGRES"
+        )
 
 
 def _settings(path: Path, document: dict[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -47,8 +47,8 @@ LEAST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    database_url: str | None = None  # none: the embedded Postgres
-    listen_url: str | None = None  # none: as database_url; behind pgbouncer, a direct one
+    database_url: str | None = field(default=None, repr=False)  # none: the embedded Postgres
+    listen_url: str | None = field(default=None, repr=False)  # none: as database_url; behind pgbouncer, a direct one
     schema: str = "pulse"
     buckets: int = 1  # used once, when the schema is made; afterwards the schema knows
     state_dir: Path = Path(".pulse")
@@ -216,9 +216,12 @@ def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path
     path = Path(named) if named else CONFIG_FILE
     if not named and not path.is_file():
         return path, {}
-    from pulse.config_file import read_config  # most have none, and need not wait for a reader
+    from pulse.config_file import check_unasked, read_config  # most have none, and need not wait for a reader
 
-    return path, read_config(path, kinds)
+    found = read_config(path, kinds)
+    if not named:
+        check_unasked(path, found, env)
+    return path, found
 
 
 def _read(source: str, kind: str, text: str) -> object:

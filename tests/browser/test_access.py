@@ -71,10 +71,9 @@ async def test_the_header_has_two_lines_on_a_phone(
 
 
 async def test_whoever_is_revoked_while_looking_is_shown_the_door(
-    house: House, migrated: Settings, visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+    house: House, migrated: Settings, visiting: Visiting
 ) -> None:
     _, secret = await house.engine.tokens.create("ada", ["operate"])
-    monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
     async with open_house(migrated) as closed:
         visit = await visiting(closed)
         page = await visit.go("/")

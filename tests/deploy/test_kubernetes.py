@@ -33,7 +33,7 @@ def documents(*names: str) -> dict[str, Any]:
     return {f"{document['kind']}/{document['metadata']['name']}": document for document in found}
 
 
-OURS = documents("namespace.yaml", "migrate.yaml", "server.yaml", "worker.yaml", "secret.example.yaml")
+OURS = documents("namespace.yaml", "migrate.yaml", "server.yaml", "worker.yaml", "network.yaml", "secret.example.yaml")
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -131,6 +131,27 @@ def test_everything_finds_what_it_names() -> None:
     ports = {port["name"] for port in container("Deployment/pulse-server")["ports"]}
     assert service["selector"].items() <= OURS[PODS[1]]["spec"]["template"]["metadata"]["labels"].items()
     assert {port["targetPort"] for port in service["ports"]} <= ports
+
+
+@pytest.mark.parametrize("name", PODS[1:])
+def test_only_those_who_need_them_reach_the_ports_of_a_pod(name: str) -> None:
+    policy = OURS[name.replace("Deployment", "NetworkPolicy")]["spec"]
+    ports = {port["name"] for port in container(name)["ports"]}
+    allowed = {port["port"]: rule["from"] for rule in policy["ingress"] for port in rule["ports"]}
+
+    assert policy["podSelector"]["matchLabels"] == OURS[name]["spec"]["selector"]["matchLabels"]
+    assert "Ingress" in policy["policyTypes"]
+    assert allowed.keys() == ports, "every port has somebody who may come"
+    assert all(allowed.values()), "and none is open to all"
+
+
+def test_workers_may_reach_the_servers() -> None:
+    ingress = OURS["NetworkPolicy/pulse-server"]["spec"]["ingress"]
+    [rule] = [rule for rule in ingress if {"protocol": "TCP", "port": "grpc"} in rule["ports"]]
+    [client] = rule["from"]
+
+    labels = OURS["Deployment/shop-worker"]["spec"]["template"]["metadata"]["labels"]
+    assert client["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_monitor_finds_what_it_names() -> None:

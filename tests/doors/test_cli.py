@@ -26,7 +26,7 @@ from click.testing import CliRunner
 from pulse import __version__
 from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.main import cli
-from pulse.cli.output import Column, _fit, age, escape, escape_block
+from pulse.cli.output import Column, _fit, age, escape, escape_block, show_fields, show_table
 from pulse.cli.session import run, use
 from pulse.model import errors
 from pulse.model.errors import PulseError
@@ -170,6 +170,20 @@ def groups(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
         yield path
         for name, each in command.commands.items():
             yield from groups(each, *path, name)
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from commands(each, *path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+def test_help_fits_eighty_columns(path: tuple[str, ...]) -> None:
+    text = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).output
+
+    assert [line for line in text.splitlines() if len(line) > 80] == []
 
 
 def test_no_help_is_cut_at_eighty_columns() -> None:
@@ -785,3 +799,12 @@ def _seconds_of_help() -> float:
         [sys.executable, "-m", "pulse.cli.main", "--help"], env=environment(), capture_output=True, check=True
     )
     return time.perf_counter() - before
+
+
+def test_a_table_in_a_pipe_has_no_blanks_at_the_end_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table([Column("NAME"), Column("WHY")], [["a", "x" * 300], ["b", ""], ["[bold]", " "]])
+    show_fields([("name", "a" * 300), ("why", "")])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6
+    assert [line for line in lines if line != line.rstrip()] == []

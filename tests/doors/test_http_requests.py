@@ -60,6 +60,8 @@ async def test_every_answer_has_its_headers(http: Http) -> None:
 
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "strict-transport-security" not in headers, "which over plain HTTP means nothing"
         assert parsedate_to_datetime(headers["date"]).tzinfo is not None
         assert "server" not in headers
         assert not [name for name in headers if name.startswith("access-control-")]

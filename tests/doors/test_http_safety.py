@@ -40,7 +40,21 @@ async def test_this_machine_is_served_by_any_of_its_names(http: Http, host: str)
     await http.done("GET", "/v1/info", headers={"host": host})
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[", "a@b"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "[",
+        "a@b",
+        "127.0.0.1/.evil.example",
+        "evil@127.0.0.1",
+        "127.0.0.1?.evil.example",
+        "127.0.0.1:80:80",
+    ],
+)
 async def test_a_name_that_leads_here_is_not_enough(http: Http, host: str) -> None:
     for method, path in (("GET", "/v1/jobs"), ("GET", "/v1/info"), ("POST", "/v1/topics/a/pause"), ("GET", "/v1/no")):
         assert (await http.refused(method, path, headers={"host": host}))[:2] == (403, "forbidden_host")
@@ -52,6 +66,18 @@ async def test_a_page_of_another_site_is_refused(http: Http, engine: Engine, ori
 
     assert refused[:2] == (403, "forbidden_origin")
     assert await engine.jobs.pauses() == []
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_call_that_the_browser_says_comes_from_another_site_is_refused(
+    http: Http, engine: Engine, site: str
+) -> None:
+    """Also without an Origin, which some requests lack."""
+    refused = await http.refused("POST", "/v1/topics/a/pause", headers={"sec-fetch-site": site})
+
+    assert refused[:2] == (403, "forbidden_origin")
+    assert await engine.jobs.pauses() == []
+    await http.done("GET", "/v1/info", headers={"sec-fetch-site": site})  # a link on another site may lead here
 
 
 async def test_a_page_of_this_very_host_is_served(http: Http) -> None:

@@ -87,6 +87,18 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, env: dict[str, str],
         assert "Traceback" not in server.text
 
 
+def test_it_opens_its_dashboard_when_asked(tmp_path: Path, env: dict[str, str]) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!{sys.executable}\nimport sys\nprint('opened', sys.argv[1], flush=True)\n")
+    browser.chmod(0o755)
+    env |= {"BROWSER": str(browser), "PULSE_HTTP_LISTEN": ANYWHERE}
+
+    with started(tmp_path, "server", "--listen", ANYWHERE, "--open", **env) as server:
+        url = server.expect(r"http +(http://\S+)").group(1)
+
+        assert server.expect(r"opened (\S+)").group(1) == url
+
+
 def test_jobs_go_in_and_come_out(tmp_path: Path, env: dict[str, str]) -> None:
     with started(tmp_path, "server", "--listen", ANYWHERE, **env) as server, channel(address_of(server)) as found:
         jobs: Any = pb_grpc.JobsStub(found)

@@ -66,6 +66,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+async def _away(*_: object, **__: object) -> None:
+    raise DatabaseUnreachable("the database is away")
+
+
 async def is_usable(tokens: Tokens, secret: str) -> bool:
     found = await tokens.find(secret)
     assert found is not None
@@ -232,6 +236,32 @@ async def test_a_token_that_is_no_longer_used_is_no_longer_asked_about(
 
     assert asked == [3, 1, 1]
     assert len(tokens._found) == 1
+
+
+async def test_secrets_nobody_knows_are_looked_up_together_and_a_right_one_among_them_is_found(
+    tokens: Tokens, asked: list[int]
+) -> None:
+    _, secret = await tokens.create("web", ["submit"])
+    await tokens.find(new_secret())
+    asked.clear()
+
+    found = await asyncio.gather(*[tokens.find(each) for each in [*(new_secret() for _ in range(500)), secret]])
+
+    assert len(asked) <= 2, "one for who came first, one for all the others"
+    assert sum(asked) == 501
+    assert [each.name for each in found if each] == ["web"]
+
+
+async def test_a_look_up_that_fails_is_not_remembered(
+    tokens: Tokens, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret = await tokens.create("web", ["submit"])
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "find_tokens", _away)
+        failed = await asyncio.gather(*[tokens.find(secret) for _ in range(3)], return_exceptions=True)
+
+    assert {type(each) for each in failed} == {DatabaseUnreachable}
+    assert await tokens.find(secret)
 
 
 async def test_a_flood_of_secrets_nobody_knows_is_not_kept(tokens: Tokens) -> None:

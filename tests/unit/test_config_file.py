@@ -40,7 +40,7 @@ def refusal(text: str) -> str:
 def test_every_setting_is_read_from_a_file_as_from_the_environment(name: str, head: str) -> None:
     text, value = TWINS[name]
 
-    settings = read(f'{head}{name} = "{text}"')
+    settings = read(f'{head}{name} = "{text}"', env={"PULSE_CONFIG": "pulse.toml"})
 
     assert settings == Settings.from_env({f"PULSE_{name.upper()}": text})
     assert getattr(settings, name) == value
@@ -216,3 +216,30 @@ def test_others_are_not(line: str, mode: int, caplog: pytest.LogCaptureFixture) 
     Settings.from_env({})
 
     assert caplog.messages == []
+
+
+# --- a file that nobody asked for
+
+
+def test_a_file_that_happens_to_be_here_does_not_choose_where_a_token_is_sent() -> None:
+    with pytest.raises(InvalidSettings, match=r"pulse\.toml names a server, and PULSE_TOKEN would be sent to it"):
+        read('server_url = "grpc://evil.example"', env={"PULSE_TOKEN": "pulse_secret"})
+
+
+@pytest.mark.parametrize("trust", [{"PULSE_CONFIG": "pulse.toml"}, {"PULSE_SERVER_URL": "grpc://ours.example"}])
+def test_a_file_that_is_named_may_and_a_server_that_is_named_wins(trust: dict[str, str]) -> None:
+    settings = read('server_url = "grpc://theirs.example"', env={"PULSE_TOKEN": "pulse_secret", **trust})
+
+    assert settings.server_url == trust.get("PULSE_SERVER_URL", "grpc://theirs.example")
+
+
+def test_a_token_in_the_same_file_is_sent_to_the_server_it_names() -> None:
+    assert read('server_url = "grpc://a"\ntoken = "pulse_secret"').server_url == "grpc://a"
+
+
+def test_a_file_that_happens_to_be_here_does_not_choose_which_programs_are_executed() -> None:
+    text = 'postgres = "/tmp/theirs"'
+
+    assert "names a folder of Postgres programs to execute" in refusal(text)
+    assert read(text, env={"PULSE_CONFIG": "pulse.toml"}).postgres == "/tmp/theirs"
+    assert read('postgres = "wheel"').postgres == "wheel"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -102,3 +104,48 @@ def test_no_word_of_the_glossary_is_explained_twice() -> None:
     words = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
 
     assert len(words) == len(set(words)) > 20
+
+
+def test_what_others_wrote_is_as_they_wrote_it() -> None:
+    page = (DOCS / "decisions/0035-a-dashboard.md").read_text()
+    recorded = dict(re.findall(r"^\| `(\S+)` \|.*\| `([0-9a-f]{64})` \|$", page, re.MULTILINE))
+    static = ROOT / "src/pulse/doors/dashboard/static"
+    theirs = {path.name for path in static.iterdir() if path.stem != "pulse"}
+
+    assert recorded.keys() == theirs
+    assert {name: hashlib.sha256((static / name).read_bytes()).hexdigest() for name in recorded} == recorded
+
+
+def extras() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    return {name: packages for name, packages in found.items() if name != "dev"}
+
+
+def test_the_page_lists_the_extras_there_are() -> None:
+    page = (DOCS / "reference/install.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) ?\|$", page, re.MULTILINE))
+
+    assert listed.keys() == extras().keys()
+    for name, packages in extras().items():
+        named = [re.split(r"[<>=;\[]", package)[0] for package in packages]
+        assert listed[name] == ("" if name == "all" else ", ".join(named))
+
+
+GUIDES = [path for path in DOCS.rglob("*.md") if path.parent.name != "decisions"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *GUIDES, *(ROOT / "examples").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_what_a_page_tells_to_install_can_be_installed_from_a_clone(page: Path) -> None:
+    """There is no package of this name on an index yet; whoever has it installed can name it, as one page says."""
+    commands = re.findall(r"pip install '?([^'\s`]*pulse[^'\s`]*|\.\.[^'\s`]*)", page.read_text())
+
+    for command in commands:
+        place, _, named = command.rstrip("]").partition("[")
+        assert place in ("/path/to/pulse", "../..") or page.name == "install.md"
+        assert set(filter(None, named.split(","))) <= extras().keys()

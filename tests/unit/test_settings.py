@@ -258,3 +258,10 @@ def test_settings_that_could_never_work_are_refused(given: dict[str, Any]) -> No
 
 def test_a_token_is_not_shown_with_the_settings() -> None:
     assert "hunter2" not in repr(Settings(token="hunter2", alarm_token="hunter2"))
+
+
+def test_settings_that_are_printed_show_no_secret() -> None:
+    url = "postgresql://pulse:S3cret@db/pulse"
+    shown = repr(Settings(database_url=url, listen_url=url, token="pulse_S3cret", alarm_token="S3cret"))
+
+    assert "S3cret" not in shown

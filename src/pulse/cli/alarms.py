@@ -41,9 +41,9 @@ def alarms() -> None:
 
     \b
     Examples:
-      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks --payload '{"user": 42}'
-      pulse alarms set --at 2026-12-31T18:00:00+01:00 --url https://shop.example/hooks
-      pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin --url https://shop.example/hooks
+      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks
+      pulse alarms set --at 2026-12-31T18:00:00Z --payload '{"user": 42}'
+      pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin
       pulse alarms list --status failed
       pulse alarms deliveries trial-ends:42
       pulse alarms secret
@@ -71,9 +71,9 @@ def set_alarm(session: Session, /, name: str | None, **given: Any) -> None:  # n
 
     \b
     Examples:
-      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks --payload '{"user": 42}'
-      pulse alarms set --at 2026-12-31T18:00:00+01:00 --url https://shop.example/hooks --header x-team=billing
-      pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin --url https://shop.example/hooks
+      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks
+      pulse alarms set --at 2026-12-31T18:00:00Z --payload '{"user": 42}'
+      pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin
 
     Say when by one of --in, --at and --cron. The URL gets a signed POST, and is tried again if it does not answer 2xx.
     """

@@ -36,7 +36,7 @@ SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 
 
 @click.command(cls=Command)
-@click.argument("scenario", type=click.Choice(SCENARIOS))
+@click.argument("scenario", metavar="SCENARIO", type=click.Choice(SCENARIOS))
 @click.option("--jobs", type=click.IntRange(1), help="How many (default: 50000, or 200 where each is timed).")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Take the median of so many.")
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True, help="Worker processes.")
@@ -64,9 +64,9 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
     latency       from the call of enqueue to the handler's first line, idle
     delayed       how late delayed jobs begin after their instant
     retries       how late retries begin after theirs
-    backlog       a drain beside a million other rows, against one beside a hundred
+    backlog       a drain beside a million rows, against one beside a hundred
     enqueue       many at once, against a bare insert of the same rows
-    fire          schedules that are all due at once, against a bare insert of the rows they make
+    fire          schedules that are all due at once, against a bare insert
     on-time       how late the jobs of schedules begin, idle
     wake          alarms that are all due at once, against a bare HTTP client
     wake-on-time  how late alarms arrive, idle

@@ -27,9 +27,9 @@ def completion(ctx: click.Context, session: Session, /, shell: str) -> None:
     \b
     Examples:
       pulse completion bash > ~/.local/share/bash-completion/completions/pulse
-      pulse completion zsh > ~/.zfunc/_pulse          with fpath+=~/.zfunc before compinit in ~/.zshrc
+      pulse completion zsh > ~/.zfunc/_pulse    with fpath+=~/.zfunc in ~/.zshrc
       pulse completion fish > ~/.config/fish/completions/pulse.fish
-      source <(pulse completion bash)                 for this shell only
+      source <(pulse completion bash)           for this shell only
     """
     from click.shell_completion import get_completion_class
 

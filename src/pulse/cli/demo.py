@@ -201,19 +201,19 @@ def _summarize(session: Session, on: Console, ended: Ended) -> None:
         f"\n{ended.submitted:,} jobs in {ended.drain_seconds:.1f} s, {ended.rate:,.0f} a second. "
         "The pace is that of the handlers, which sleep as if at work."
     )
-    say("\nWhat to try next, and then `jobs show ID` for one of them:\n")
-    say_each(f"  {line}" for line in _next_commands(session))
+    pulse = _program_here(session)
+    say("\nLook at it from the command line, and then at one of them with `jobs show ID`:\n")
+    say_each(f"  {pulse} {rest}" for rest in ("topics list", "jobs list --status dead_lettered"))
+    if is_installed():
+        say(f"\nOr in the dashboard, http://127.0.0.1:{HTTP_PORT}/, which this opens:\n")
+        say(f"  {pulse} server --open")
 
 
-def _next_commands(session: Session) -> list[str]:
-    """Commands that work as they stand, on the database that was just used."""
+def _program_here(session: Session) -> str:
+    """Return the program with the flags that lead to the database that was just used."""
     flags = {**session.flags, "schema": SCHEMA}
     given = " ".join(f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in flags.items())
-    pulse = f"{_program()} {given}"
-    commands = [f"{pulse} topics list", f"{pulse} jobs list --status dead_lettered"]
-    if is_installed():
-        commands.append(f"{pulse} server  # and a look at its dashboard, http://127.0.0.1:{HTTP_PORT}/")
-    return commands
+    return f"{_program()} {given}"
 
 
 def _program() -> str:

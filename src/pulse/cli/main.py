@@ -44,10 +44,10 @@ def cli() -> None:
 
     \b
     Examples:
-      pulse demo                                 see it work, on a Postgres of its own
-      pulse dev                                  a worker for the app in this folder, and all it needs
+      pulse demo                                 see it work, on its own Postgres
+      pulse dev                                  run the app in this folder
       pulse worker shop.tasks:app                a worker in production
-      pulse server                               jobs over gRPC, for workers without a database
+      pulse server                               serve jobs over gRPC and HTTP
       pulse migrate                              make or upgrade the schema
       pulse jobs list --status dead_lettered     what went wrong
       pulse jobs replay --topic mail --yes       and once more

@@ -30,7 +30,7 @@ def migrate(session: Session, sql: bool, check: bool, buckets: int | None) -> No
     \b
     Examples:
       pulse migrate
-      pulse migrate --check          in a deployment, before starting the application
+      pulse migrate --check          before the application starts
       pulse migrate --sql | psql …   for those who apply their DDL by other means
     """
     if sql and check:

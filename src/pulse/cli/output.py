@@ -128,7 +128,7 @@ def console(*, to_stderr: bool = False) -> Console:
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, on: Console | None = None) -> None:
     """A table that fits the terminal; in a pipe, all of it."""
     on = on or console()
-    on.print(make_table(columns, rows, on.width))
+    _print(make_table(columns, rows, on.width), on)
 
 
 def make_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Table:
@@ -155,7 +155,18 @@ def show_fields(fields: Sequence[tuple[str, Cell]], *, on: Console | None = None
     grid.add_column(overflow="fold")
     for name, value in fields:
         grid.add_row(_text(name), _text(value, is_block=True))
-    (on or console()).print(grid)
+    _print(grid, on or console())
+
+
+def _print(table: Table, on: Console) -> None:
+    """Print a table; in a pipe, without the blanks that fill each line up to the widest."""
+    if on.is_terminal:
+        on.print(table)
+        return
+    with on.capture() as captured:
+        on.print(table)
+    for line in captured.get().splitlines():
+        on.print(line.rstrip(), soft_wrap=True)
 
 
 def _text(cell: Cell, *, is_block: bool = False) -> Text:

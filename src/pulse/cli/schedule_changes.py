@@ -40,10 +40,10 @@ def create(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN40
 
     \b
     Examples:
-      pulse schedules create report --task shop.report --cron '0 9 * * 1-5' --tz Europe/Berlin
+      pulse schedules create report --task shop.report --cron '0 9 * * 1-5'
       pulse schedules create sweep --task shop.sweep --every 15m --overlap skip
-      pulse schedules create launch --task shop.launch --at 2026-12-31T18:00:00+01:00
-      pulse schedules create reminder --task shop.remind --args '{"to": "ada"}' --after 10m
+      pulse schedules create launch --task shop.launch --at 2026-12-31T18:00:00Z
+      pulse schedules create ping --task shop.ping --args '{"n": 1}' --after 10m
 
     Say when by one of --cron, --every, --at and --after. Creating the same again changes nothing. Schedules that an
     application declares in its code are made by `pulse schedules sync`.

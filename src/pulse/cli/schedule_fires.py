@@ -50,7 +50,7 @@ def backfill(session: Session, name: str, start: datetime, end: datetime, limit:
     \b
     Examples:
       pulse schedules backfill report --from 7d --to 0s --dry-run
-      pulse schedules backfill report --from 2026-07-01 --to 2026-07-08T12:00+02:00
+      pulse schedules backfill report --from 2026-07-01 --to 2026-07-08
     """
 
     async def work(engine: Engine) -> tuple[Schedule, Backfill]:

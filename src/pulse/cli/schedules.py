@@ -43,7 +43,7 @@ def schedules() -> None:
 
     \b
     Examples:
-      pulse schedules create report --task shop.report --cron '0 9 * * 1-5' --tz Europe/Berlin
+      pulse schedules create report --task shop.report --cron '0 9 * * 1-5'
       pulse schedules list
       pulse schedules show report
       pulse schedules preview --cron '30 2 * * *' --tz America/New_York

@@ -37,6 +37,7 @@ OF_SETTINGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
 )
 @click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez and /readyz; 0: any free port.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="0.0.0.0 for probes from outside.")
+@click.option("--open", "open_dashboard", is_flag=True, help="Open the dashboard in your browser.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (info).")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text).")
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with whoever started it.")
@@ -55,8 +56,8 @@ def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
 
     \b
     Examples:
-      pulse server
-      pulse server --database-url postgresql://db/shop --listen 10.0.0.5:8701 --tls-cert a.pem --tls-key a.key
+      pulse server --open
+      pulse server --listen 10.0.0.5:8701 --tls-cert a.pem --tls-key a.key
       pulse server --health-host 0.0.0.0 --health-port 8080 --log-format json
       pulsed
 

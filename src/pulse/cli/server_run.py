@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import webbrowser
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class ServerPlan:
     log_level: str | None = None
     log_format: str | None = None
     as_json: bool = False
+    open_dashboard: bool = False
     until_stdin_ends: bool = False  # a child of `pulse dev`, which says for itself what runs
     admit: str | None = None  # the hash of that one's own secret
 
@@ -105,6 +107,8 @@ class ServerProcess:
                 calm_collector()
                 if not self._plan.until_stdin_ends:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
+                if self._plan.open_dashboard:
+                    await asyncio.to_thread(open_in_browser, describe_http(self._settings, self._server))
                 tell_manager(READY)
                 await self._is_told_to_stop.wait()
                 tell_manager(STOPPING)
@@ -205,6 +209,12 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
         host = plan.health_host
         facts["health"] = f"http://{f'[{host}]' if ':' in host else host}:{health_port}/readyz"
     return facts
+
+
+def open_in_browser(url: str) -> None:
+    """Open the dashboard, where there is one and a browser to show it; the banner has told its address anyway."""
+    if not url.startswith("http") or not webbrowser.open(url):
+        log.warning("no dashboard or no browser to open: %s", url)
 
 
 def describe_http(settings: Settings, server: Server) -> str:

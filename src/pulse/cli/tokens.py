@@ -23,7 +23,7 @@ def tokens() -> None:
     \b
     Examples:
       pulse tokens create web --scope submit
-      pulse tokens create mailer --scope work:mail --scope submit:mail --expires 90d
+      pulse tokens create mailer --scope work:mail --scope submit:mail
       pulse tokens create agent --scope alarms:agent
       pulse tokens list
       pulse tokens revoke web

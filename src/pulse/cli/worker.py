@@ -72,7 +72,7 @@ def worker(ctx: click.Context, /, app: str, reload: bool, **given: Any) -> None:
     Examples:
       pulse worker shop.tasks:app
       pulse worker shop.tasks:app --topics mail,images --threads 20
-      pulse worker shop.tasks:app --health-host 0.0.0.0 --health-port 8080 --log-format json
+      pulse worker shop.tasks:app --health-port 8080 --log-format json
       pulse worker tasks.py --reload
 
     Exit codes: 0 stopped and nothing left, 1 refused, or handlers did not finish in time, 5 database unavailable.

@@ -61,7 +61,9 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 MOST_FIELDS = 200
-ASK_AGAIN = 60.0  # seconds after which a stream asks whether its viewer is still signed in
+ASK_AGAIN = (
+    15.0  # seconds after which a stream asks whether its viewer is still signed in; about the token it always asks
+)
 FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STREAM = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
@@ -159,26 +161,35 @@ class Dashboard:
             # Not who they are, only what they may: so that all who see the same share one look.
             key = (view.path, *sorted(look.path.items()), *sorted(look.query.items()), visitor.caller.scopes)
             news = self.live.follow(key, drawn, view.every, shares=self._guard.shares(request, visitor))
-            return StreamingResponse(self._encoded(news, request), headers=STREAM)
+            return StreamingResponse(self._encoded(news, request, visitor), headers=STREAM)
 
         return stream
 
-    async def _encoded(self, news: AsyncIterator[News], request: Request) -> AsyncIterator[bytes]:
+    async def _encoded(self, news: AsyncIterator[News], request: Request, visitor: Visitor) -> AsyncIterator[bytes]:
         asked_at = time.monotonic()
         async for each in news:
-            if time.monotonic() - asked_at > ASK_AGAIN:
+            is_time = time.monotonic() - asked_at > ASK_AGAIN
+            if end := await self._why_over(request, visitor, ask_for_session=is_time):
+                yield end.encode()
+                return
+            if is_time:
                 asked_at = time.monotonic()
-                if end := await self._why_over(request):
-                    yield end.encode()
-                    return
             yield each.encode()
 
-    async def _why_over(self, request: Request) -> News | None:
-        """None: who looks may still look. While nobody can tell, the browser comes back and asks again."""
+    async def _why_over(self, request: Request, visitor: Visitor, *, ask_for_session: bool) -> News | None:
+        """Return None if the viewer may go on looking. While nobody can tell, the browser comes back and asks again.
+
+        The token is looked up at every piece of news: what is known of it is kept for seconds and shared by all
+        viewers. A session costs a statement of its own.
+        """
         try:
-            return None if await self._guard.find_visitor(request) else News("signed-out")
+            if ask_for_session:
+                may_look = await self._guard.find_visitor(request) is not None
+            else:
+                may_look = await self._guard.is_token_usable(visitor)
         except PulseError as error:
             return News("trouble", str(error))
+        return None if may_look else News("signed-out")
 
     # --- actions
 

@@ -84,6 +84,10 @@ class Guard:
         caller = await self._caller(token_digest) if token_digest else None
         return Visitor(caller, self._word(secret.encode()), secret) if caller else None
 
+    async def is_token_usable(self, visitor: Visitor) -> bool:
+        """Tell whether the token that opened this visitor's session is neither revoked nor expired."""
+        return await self._services.gate.still_allowed(visitor.caller)
+
     async def _caller(self, token_digest: bytes) -> Caller | None:
         token = await self._services.engine.tokens.find_hashed(token_digest)
         if token is None or not token.is_usable:
@@ -112,15 +116,16 @@ class Guard:
     # --- signing in and out
 
     async def sign_in(self, request: Request, secret: str) -> str:
-        """The secret of a new session, never of one that was there before."""
+        """Return the secret of a new session, never of one that was there before.
+
+        A known token is let in however many wrong ones came from its address: behind a proxy an address is everybody,
+        and nobody guesses 256 bits.
+        """
         check_origin(request)
-        address = address_of(request, self._proxies)
-        self._check_failures(address)
-        tried = self._note_failure(address)  # until it is known to be none: many may ask at once
         token = await self._services.engine.tokens.find(secret.strip())
         if token is None:
+            self._count_failure(address_of(request, self._proxies))
             raise Unauthenticated("this token is not known here")
-        self._forget_failure(address, tried)
         check_usable(token)
         caller = Caller(token.name, token.scopes)
         if not caller.may(LOOKING, "*"):
@@ -131,26 +136,15 @@ class Guard:
         if visitor.secret is not None:
             await self._services.engine.sessions.close(visitor.secret)
 
-    def _check_failures(self, address: str) -> None:
-        seen = self._failures.get(address, deque())
-        while seen and self._clock() - seen[0] > SHORTEST_LOCK:
-            seen.popleft()
-        if len(seen) >= MOST_FAILURES:
-            raise Refused(429, "limit_exceeded", "too many tokens that are not known here: wait a minute")
-
-    def _note_failure(self, address: str) -> float:
+    def _count_failure(self, address: str) -> None:
+        """Refuse further wrong tokens of an address that has sent many within a minute."""
         if len(self._failures) >= MOST_ADDRESSES:
             self._failures.clear()
-        now = self._clock()
-        self._failures.setdefault(address, deque()).append(now)
-        return now
-
-    def _forget_failure(self, address: str, noted: float) -> None:
-        seen = self._failures.get(address, deque())
-        if noted in seen:
-            seen.remove(noted)
-        if not seen:
-            self._failures.pop(address, None)
+        seen = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))
+        is_guessing = len(seen) == MOST_FAILURES and self._clock() - seen[0] <= SHORTEST_LOCK
+        seen.append(self._clock())
+        if is_guessing:
+            raise Refused(429, "limit_exceeded", "too many tokens that are not known here: wait a minute")
 
 
 def check_origin(request: Request) -> None:

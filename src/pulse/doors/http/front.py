@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 LINGER = 2.0  # seconds
 FOR_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})  # which come by address
-ON_EVERY_ANSWER = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+ON_EVERY_ANSWER = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
+OVER_TLS = {"strict-transport-security": "max-age=31536000"}
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+# What browsers and clients send as Host: a name or an address, and nothing that a parser of URLs could take apart.
+HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{0,5})?")
 
 
 class Front:
@@ -46,7 +54,7 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._deadline)
         try:
-            self._check(exchange.headers, scope["path"])
+            self._check(exchange.headers, scope["path"], scope["method"])
         except Refused as error:
             await answer_to(error, scope["path"])(scope, exchange.receive, exchange.send)
             return
@@ -54,7 +62,7 @@ class Front:
         raw = scope["raw_path"].decode("latin-1")
         await self._app({**scope, "path": raw}, exchange.receive, exchange.send)
 
-    def _check(self, headers: Headers, path: str) -> None:
+    def _check(self, headers: Headers, path: str, method: str) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._hosts and path not in FOR_PROBES and _name_of(host) not in self._hosts:
             raise Refused(403, "forbidden_host", f"this server is not asked by the name {host!r}: see PULSE_HTTP_HOSTS")
@@ -62,7 +70,9 @@ class Front:
             raise Refused(
                 403, "forbidden_host", f"without tokens, only localhost and loopback addresses are served, not {host!r}"
             )
-        if not self._has_tokens and is_foreign(origin, host):
+        # A link on another site may lead here; whatever changes something must come from here.
+        is_led = method in READING or headers.get("sec-fetch-site") in (None, "same-origin", "none")
+        if not self._has_tokens and (is_foreign(origin, host) or not is_led):
             raise Refused(403, "forbidden_origin", "without tokens, pages of other sites are not served")
 
 
@@ -76,6 +86,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
         self._deadline, self._until = deadline, asyncio.get_running_loop().time() + deadline
         self._is_answered = False
+        self._is_encrypted = scope["scheme"] == "https"
         self.headers = Headers(scope=scope)
         self._receive, self._send = receive, send
         self._has_all = self.headers.get("content-length", "0") == "0" and "transfer-encoding" not in self.headers
@@ -98,7 +109,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self._is_answered = True
             headers = MutableHeaders(scope=message)
-            for name, value in ON_EVERY_ANSWER.items():
+            for name, value in (ON_EVERY_ANSWER | (OVER_TLS if self._is_encrypted else {})).items():
                 headers.setdefault(name, value)
             headers["date"] = formatdate(usegmt=True)
             if not self._has_all:
@@ -127,10 +138,8 @@ def is_foreign(origin: str | None, host: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return Address(urlsplit(f"//{host}").hostname or "", 0).is_loopback
-    except ValueError:
-        return False
+    read = HOST.fullmatch(host)
+    return read is not None and Address(read["name"].strip("[]").lower(), 0).is_loopback
 
 
 def _name_of(host: str) -> str:
