@@ -8,9 +8,7 @@ from tools.verify import SUITES, Ran, count, table
 
 
 def test_counts_are_those_of_every_closing_line() -> None:
-    output = (
-        "1 failed, 2 passed, 1 error in 3.21s\nnothing passed in here\n== 40 passed, 2 skipped in 61s (0:01) ==\n"
-    )
+    output = "1 failed, 2 passed, 1 error in 3.21s\nnothing passed in here\n== 40 passed, 2 skipped in 61s (0:01) ==\n"
 
     assert count(output) == {"failed": 1, "passed": 42, "error": 1, "skipped": 2}
 
