@@ -60,6 +60,15 @@ def report_unknown(claim: Claim, delay: timedelta) -> Report:
     return _report(claim, Outcome.SNOOZE, error=unknown_task_error(claim.task), delay=delay)
 
 
+def report_refused(report: Report, error: Exception) -> Report:
+    """Say what became of a report that nobody takes. Where the work was done it is a dead letter, not a retry."""
+    is_done = report.outcome is Outcome.COMPLETE
+    outcome = Outcome.DISCARD if is_done or report.outcome is Outcome.DISCARD else Outcome.FAIL
+    end = "the handler finished, but its result" if is_done else "the handler ended, but what it reported"
+    words = f"{end} was refused: {describe(error)}"
+    return Report(id=report.id, lease_id=report.lease_id, outcome=outcome, error=words)
+
+
 def report_crash(claim: Claim, error: str) -> Report:
     return _report(claim, Outcome.FAIL, error=error)
 
