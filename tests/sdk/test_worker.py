@@ -21,7 +21,10 @@ from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.model.errors import InvalidOption, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
+from pulse.sdk import handlers
+from pulse.sdk.handlers import Handlers
 from pulse.sdk.heartbeats import LAG_LIMIT
+from pulse.sdk.runs import Run
 from pulse.sdk.worker import Worker
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing, working
@@ -246,12 +249,33 @@ class Awkward(Exception):
         raise RuntimeError("not even that")
 
 
+class Leaving(Exception):
+    """Asked for its words, it leaves."""
+
+    def __init__(self, how: type[BaseException]) -> None:
+        self.how = how
+
+    def __str__(self) -> str:
+        raise self.how
+
+    @property
+    def __notes__(self) -> list[str]:
+        raise self.how
+
+
+def _throw(error: BaseException) -> None:
+    raise error
+
+
 ROTTEN: dict[str, tuple[Any, str]] = {
     "leaves": (lambda: sys.exit(3), "SystemExit: 3"),
     "interrupts": (lambda: (_ for _ in ()).throw(KeyboardInterrupt()), "KeyboardInterrupt"),
     "stops": (lambda: next(iter(())), "StopIteration|coroutine raised StopIteration"),
     "recurses": (_recurse, "RecursionError"),
     "is awkward": (lambda: (_ for _ in ()).throw(Awkward()), "Awkward: .*could not be had"),
+    "leaves when asked": (lambda: _throw(Leaving(SystemExit)), "Leaving: .*could not be had: SystemExit"),
+    "interrupts when asked": (lambda: _throw(Leaving(KeyboardInterrupt)), "Leaving: .*could not be had: Keyboard"),
+    "closes a generator": (lambda: _throw(GeneratorExit("closed")), "GeneratorExit: closed"),
     "returns a lock": (threading.Lock, "finished, but it returned what cannot be written as JSON"),
     "returns a surrogate": (lambda: "\ud800", "finished, but"),
     "returns too much": (lambda: "x" * (2 << 20), "more than 1 MiB"),
@@ -278,11 +302,16 @@ async def test_whatever_a_handler_does_its_worker_lives_on(app: Pulse, name: str
     async def fine() -> int:
         return 1
 
-    async with working(app):
+    @app.task
+    def fine_in_a_thread() -> int:
+        return 1
+
+    async with working(app, concurrency=1, threads=1):  # so that a slot that is not given back is missed
         handle = await rotten.aenqueue()
         with pytest.raises(JobFailed, match=error):
             await handle.aresult(10)
         assert await (await fine.aenqueue()).aresult(10) == 1
+        assert await (await fine_in_a_thread.aenqueue()).aresult(10) == 1
 
 
 async def test_a_payload_that_does_not_fit_is_a_failure_with_a_name(app: Pulse, engine: Engine) -> None:
@@ -741,3 +770,68 @@ async def test_what_was_claimed_too_long_ago_is_not_begun(app: Pulse, monkeypatc
 
     assert began == [1]
     assert job.attempt == 2, "the first claim was given back, or taken away, before anything began"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "sync inside a middleware"])
+async def test_what_stood_in_line_until_its_lease_had_ended_is_not_begun(
+    app: Pulse, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The process was stopped between taking a job and beginning it: by now others may run it."""
+    began: list[int] = []
+
+    async def work_async(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    def work_sync(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    work = app.task(name="work", retry=AT_ONCE)(work_async if kind == "async" else work_sync)
+    if kind == "sync inside a middleware":
+        app.middleware(_pass_on)
+    begin = Handlers.begin
+
+    def begin_late(handlers: Handlers, run: Run) -> None:
+        if run.claim.attempt == 1:
+            run.held_until = time.monotonic() - 1
+        begin(handlers, run)
+
+    monkeypatch.setattr(Handlers, "begin", begin_late)
+    async with working(app):
+        handle = await work.aenqueue()
+        await handle.aresult(10)
+        job = await handle.ajob()
+
+    assert began == [1]
+    assert (job.attempt, job.refunded) == (2, 1)
+
+
+@pytest.mark.parametrize("settings", ["direct"], indirect=True)
+async def test_a_handler_that_waited_for_a_thread_until_its_lease_had_ended_is_not_begun(
+    app: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, in the line for a thread that a middleware has brought it to."""
+    began: list[int] = []
+    app.middleware(_pass_on)
+
+    @app.task(retry=AT_ONCE)
+    def work(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    call = handlers._call
+
+    def call_late(run: Run, *given: Any) -> Any:
+        if run.claim.attempt == 1:
+            run.held_until = time.monotonic() - 1
+        return call(run, *given)
+
+    monkeypatch.setattr(handlers, "_call", call_late)
+    async with working(app):
+        handle = await work.aenqueue()
+        await handle.aresult(10)
+
+    assert began == [1]
+    assert (await handle.ajob()).refunded == 1
+
+
+async def _pass_on(_: Context, run: Any) -> Any:
+    return await run()

@@ -48,7 +48,7 @@ class Hooks:
 
     async def mourned(self) -> None:
         """Return once they have been told."""
-        await asyncio.gather(*self._mourning)
+        await asyncio.gather(*self._mourning, return_exceptions=True)
 
     async def _tell_of_dead_letter(self, job_id: UUID) -> None:
         try:
