@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 from pulse.doors.grpc import work
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
-from pulse.model.jobs import Claim, Job, JobStatus, Lease
+from pulse.model.jobs import Claim, Job, JobStatus, Lease, Outcome, Report
 from pulse.server import Server, open_server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
@@ -699,6 +699,58 @@ async def test_a_revoked_token_ends_its_stream(
         ended = await stream.end()
 
     assert (ended.status, ended.code) == (Status.UNAUTHENTICATED, "unauthenticated")
+
+
+# --- dead letters
+
+
+async def a_dead_letter(engine: Engine, topic: str = "mail") -> UUID:
+    job_id = await submit_one(engine, topic=topic, max_attempts=1)
+    [claim] = await engine.claims.claim(topic, worker="w9", slots=1)
+    await engine.claims.report([Report(id=claim.id, lease_id=claim.lease_id, outcome=Outcome.DISCARD, error="no use")])
+    return job_id
+
+
+def dead_letter(client: Client, job_id: UUID, secret: str) -> Any:
+    return client.work.GetDeadLetter(pb.GetDeadLetterRequest(id=str(job_id)), metadata=bearer(secret))
+
+
+async def test_who_may_work_on_a_topic_may_read_its_dead_letters_and_nothing_else(
+    engine: Engine, settings: Settings
+) -> None:
+    dead, others = await a_dead_letter(engine), await a_dead_letter(engine, topic="bank")
+    waiting = await submit_one(engine)
+    async with guarded(engine, settings, ours=["work:mail"], web=["submit"]) as (client, secrets):
+        own = await dead_letter(client, dead, secrets["ours"])
+        alive = await dead_letter(client, waiting, secrets["ours"])
+        foreign = await refused(dead_letter(client, others, secrets["ours"]))
+        unable = await refused(dead_letter(client, dead, secrets["web"]))
+        unknown = await refused(dead_letter(client, uuid4(), secrets["ours"]))
+
+    assert (own.job.id, own.job.last_error) == (str(dead), "no use")
+    assert not alive.HasField("job")
+    assert [each.status for each in (foreign, unable)] == [Status.PERMISSION_DENIED] * 2
+    assert unknown.status is Status.NOT_FOUND
+
+
+async def test_of_dead_letters_one_is_told_who_takes_their_topic_and_wants_to_know(
+    server: Server, client: Client, engine: Engine
+) -> None:
+    dead = await a_dead_letter(engine)
+
+    async with (
+        streaming(client, "w1", (["mail"], 1), wants_dead_letters=True) as willing,
+        streaming(client, "w2", (["mail"], 1)) as unwilling,
+        streaming(client, "w3", (["bank"], 1), wants_dead_letters=True) as elsewhere,
+    ):
+        server._engine.duties._tell_of_dead([dead])
+        message = await willing.next()
+
+        assert message
+        assert list(message.dead_letters.job_ids) == [str(dead)]
+        assert await unwilling.nothing()
+        assert await elsewhere.nothing()
+        await willing.update(1)  # it counts as a message like any other
 
 
 # --- one name, two streams

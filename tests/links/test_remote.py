@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse import Pulse
+from pulse import Job, Pulse, Retry
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
 from pulse.links.remote_errors import KINDS, make_error
@@ -30,10 +30,11 @@ from pulse.model.errors import (
 )
 from pulse.model.jobs import JobStatus, NewJob
 from pulse.sdk.worker import Worker
+from pulse.server import open_server
 from pulse.settings import Settings
 from tests.sdk.apps_here import working
 from tests.served import Served
-from tests.waiting import until
+from tests.waiting import connected, until
 
 UNKNOWN = UUID("01998e5c-7a40-7bd2-a3ea-0f2ce83f7000")
 
@@ -233,3 +234,84 @@ async def test_what_was_on_its_way_when_its_stream_broke_is_given_back_by_one_th
 
 async def _is_running(engine: Engine, topic: str) -> bool:
     return any(count.counts.get(JobStatus.RUNNING) for count in await engine.jobs.counts() if count.topic == topic)
+
+
+# --- dead letters
+
+
+@asynccontextmanager
+async def stopping(served: Served) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(served.stop)
+
+
+def an_app(settings: Settings, told: list[Job]) -> Pulse:
+    app = Pulse(settings=settings)
+
+    @app.task(name="fail", topic="mail", retry=Retry(1))
+    async def fail() -> None:
+        raise ValueError("x")
+
+    @app.on_dead_letter
+    async def tell(job: Job) -> None:
+        told.append(job)
+
+    return app
+
+
+QUICK: dict[str, Any] = {
+    "lease": timedelta(milliseconds=600),
+    "heartbeat": timedelta(milliseconds=200),
+    "watchdog": timedelta(milliseconds=100),
+    "tick": timedelta(milliseconds=50),
+}
+
+
+async def test_a_token_that_may_only_work_is_enough_to_tell_of_dead_letters(served: Served, engine: Engine) -> None:
+    _, secret = await engine.tokens.create("mailer", ["work:mail"])
+    told: list[Job] = []
+    app = an_app(replace(served.start(), token=secret), told)
+    [job] = await engine.jobs.submit([NewJob(task="fail", topic="mail", max_attempts=1)])
+
+    async with working(app):
+        await until(lambda: _is(told))
+
+    assert [(each.id, each.status, each.last_error) for each in told] == [
+        (job.id, JobStatus.DEAD_LETTERED, "ValueError: x")
+    ]
+
+
+async def test_of_several_workers_one_is_told_what_a_server_finds(settings: Settings, engine: Engine) -> None:
+    """By a server that has none of them, too: it asks the others. Here one whose lease and one whose deadline ended."""
+    _, secret = await engine.tokens.create("mailer", ["work:mail"])
+    told: list[Job] = []
+    served = Served(settings, count=1)
+    through = replace(served.start(), token=secret)
+    [lost] = await engine.jobs.submit([NewJob(task="fail", topic="mail", max_attempts=1)])
+    await engine.claims.claim("mail", worker="one that died", slots=1)
+
+    async with stopping(served), working(an_app(through, told)) as one, working(an_app(through, told)) as two:
+        await until(one.can_get_jobs)
+        await until(two.can_get_jobs)
+        await until(lambda: _is(all(server._engine.wakeups.is_listening for server in served.servers)))
+        soon = await engine.read_clock() + timedelta(milliseconds=200)
+        late = NewJob(task="fail", topic="mail", delay=timedelta(hours=1), deadline=soon)
+        [expired] = await engine.jobs.submit([late])
+        async with (
+            connected(settings.database_url) as conn,
+            open_server(replace(settings, listen="127.0.0.1:0", **QUICK)),
+        ):
+            await conn.execute("update pulse.jobs set lease_until = now() - interval '1 minute' where id = $1", lost.id)
+            await until(lambda: _is(len(told) >= 2))
+
+    assert {each.id: each.last_error for each in told} == {
+        lost.id: "worker lease expired",
+        expired.id: "deadline passed before it could run",
+    }
+    assert len(told) == 2
+
+
+async def _is(what: object) -> bool:
+    return bool(what)

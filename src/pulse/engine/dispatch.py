@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -119,6 +120,20 @@ class Dispatcher:
         for seat in self._seats.values():
             for job_id in wanted & seat.held.keys():
                 seat.cancel(Lease(job_id, seat.held.pop(job_id)))
+
+    def tell_dead_letters(self, topics: Mapping[UUID, str]) -> list[UUID]:
+        """Tell one worker of each topic, of those who want to know; answers with the jobs nobody here wants."""
+        by_topic: dict[str, list[UUID]] = defaultdict(list)
+        for job_id, topic in topics.items():
+            by_topic[topic].append(job_id)
+        untold: list[UUID] = []
+        for topic, job_ids in by_topic.items():
+            willing = [seat for seat in self._by_topic.get(topic, {}).values() if seat.wants_dead_letters]
+            if willing:
+                random.choice(willing).tell_dead_letters(job_ids)  # noqa: S311
+            else:
+                untold += job_ids
+        return untold
 
     def can_take(self, topic: str) -> bool:
         """Whether someone who sits here has room for a job of the topic."""

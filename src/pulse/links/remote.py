@@ -57,6 +57,7 @@ class RemoteLink:
         self._silence = convert.read_clock(info.silence)
         self._mint = Mint()
         self._listener: Callable[[str], None] = lambda _: None
+        self._tell_dead_letter: Callable[[UUID], None] | None = None
         self._stream: JobStream | None = None
         self._streaming: asyncio.Task[None] | None = None
         self._worker = ""
@@ -116,7 +117,7 @@ class RemoteLink:
 
     def start(self, desk: Desk) -> None:
         self._worker = desk.name
-        self._stream = JobStream(self._servers, desk, self._listener, silence=self._silence)
+        self._stream = JobStream(self._servers, desk, self._listener, self._tell_dead_letter, silence=self._silence)
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
 
     async def check(self) -> None:
@@ -128,7 +129,13 @@ class RemoteLink:
         self._listener = listener
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """The duties are the servers', so this process finds no dead letters but its own."""
+        """The duties are the servers', which tell one worker of each dead letter they find."""
+        self._tell_dead_letter = listener
+
+    async def get_dead_letter(self, job_id: UUID) -> Job | None:
+        request = pb.GetDeadLetterRequest(id=str(job_id))
+        answer = await self._servers.call(lambda server: server.work.GetDeadLetter, request)
+        return convert.read_job(answer.job) if answer.HasField("job") else None
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         """Nothing has to be asked: what is there comes."""

@@ -20,9 +20,9 @@ import grpc
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
 from pulse.engine.claims import Claimed
-from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.engine.seats import SILENCE, Canceled, DeadLetterNotice, Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import Answer, Lease, check_size
+from pulse.model.jobs import Answer, JobStatus, Lease, check_size
 from pulse.model.tokens import Right
 from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
@@ -73,7 +73,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
-        seat = Seat(worker, pools, version=request.version[:100])
+        seat = Seat(worker, pools, version=request.version[:100], wants_dead_letters=request.wants_dead_letters)
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
         self._streams[stream] = seat
@@ -151,6 +151,9 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
             case Canceled(sequence, leases):
                 written = [convert.write_lease(lease) for lease in leases]
                 return pb.StreamJobsResponse(sequence=sequence, canceled=pb.Cancellations(jobs=written))
+            case DeadLetterNotice(sequence, job_ids):
+                told = pb.DeadLetters(job_ids=[str(job_id) for job_id in job_ids])
+                return pb.StreamJobsResponse(sequence=sequence, dead_letters=told)
             case Drain(sequence):
                 return pb.StreamJobsResponse(sequence=sequence, drain=pb.Drain())
             case Replaced(sequence):
@@ -205,6 +208,13 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         answers = await self._answers(worker, leases, self._claims.release)
         self._settle(worker, leases, answers)
         return pb.ReleaseJobsResponse(answers=convert.write_answers(answers))
+
+    @answering
+    async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, _context: Context) -> pb.GetDeadLetterResponse:
+        job = await self._engine.jobs.get(convert.read_id(request.id))
+        caller.get().check(Right.WORK, job.topic)
+        is_dead = job.status is JobStatus.DEAD_LETTERED
+        return pb.GetDeadLetterResponse(job=convert.write_job(job) if is_dead else None)
 
     def _settle(self, worker: str, items: Sequence[Claimed], answers: Sequence[Answer]) -> None:
         done = (item.id for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
