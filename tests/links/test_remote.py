@@ -13,17 +13,21 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from grpc import StatusCode
+from grpc.aio import AioRpcError, Metadata
 
-from pulse import Job, Pulse, Retry
+from pulse import Context, Job, Pulse, Retry
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
-from pulse.links.remote_errors import KINDS, make_error
+from pulse.links.remote_errors import KINDS, make_error, read_error
 from pulse.links.stream import JobStream
 from pulse.model import errors
 from pulse.model.errors import (
+    BatchTooLarge,
     Forbidden,
     InvalidOption,
     JobNotFound,
+    LimitExceeded,
     PulseError,
     ServerUnreachable,
     Unauthenticated,
@@ -234,6 +238,66 @@ async def test_what_was_on_its_way_when_its_stream_broke_is_given_back_by_one_th
 
 async def _is_running(engine: Engine, topic: str) -> bool:
     return any(count.counts.get(JobStatus.RUNNING) for count in await engine.jobs.counts() if count.topic == topic)
+
+
+# --- sizes
+
+LARGE = "x" * 1_000_000
+
+
+async def test_more_jobs_than_a_message_holds_are_refused_before_they_are_sent(served: Served, engine: Engine) -> None:
+    """All of them or none: so they are not sent in parts. The server's limit counts, also where ours is higher."""
+    through = served.start(message_limit=4 << 20)
+    jobs = [NewJob(task="mail", payload=f'"{LARGE}"') for _ in range(5)]
+
+    async with open_link(through) as link:
+        with pytest.raises(BatchTooLarge, match=r"50\d{5} bytes of jobs in one batch; at most 4194304 are taken"):
+            await link.submit(jobs)
+        assert (await engine.jobs.find()).jobs == []
+        assert len(await link.submit(jobs[:4])) == 4
+
+
+async def test_progress_of_many_jobs_is_sent_in_messages_that_are_taken(served: Served) -> None:
+    app = Pulse(settings=served.start(message_limit=4 << 20))
+    go_on = asyncio.Event()
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        ctx.progress(LARGE)
+        await go_on.wait()
+
+    handles = await app.aenqueue_many(work.call() for _ in range(6))
+    async with working(app):
+        for handle in handles:
+            await until(lambda handle=handle: _has_progress(handle))  # type: ignore[misc]
+        go_on.set()
+        for handle in handles:
+            await handle.aresult(10)
+
+
+async def _has_progress(handle: Any) -> bool:
+    return bool(await handle.aprogress() == LARGE)
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "code", "kind"),
+    [
+        (StatusCode.RESOURCE_EXHAUSTED, "SERVER: Received message larger than max (5 vs. 4)", None, BatchTooLarge),
+        (StatusCode.RESOURCE_EXHAUSTED, "slow down", "limit_exceeded", LimitExceeded),
+        (StatusCode.RESOURCE_EXHAUSTED, "a proxy's own limit", None, ServerUnreachable),
+        (StatusCode.INTERNAL, "SubmitJobs failed; the server's log says why", "internal", PulseError),
+        (StatusCode.INTERNAL, "Received RST_STREAM with error code 2", None, ServerUnreachable),
+    ],
+)
+def test_what_grpc_itself_says_is_told_from_what_a_server_says(
+    status: StatusCode, details: str, code: str | None, kind: type[PulseError]
+) -> None:
+    trailers = Metadata(*[("pulse-error", code)] if code else [])
+
+    found = read_error(AioRpcError(status, Metadata(), trailers, details))
+
+    assert type(found) is kind
+    assert str(found).startswith(details)
 
 
 # --- dead letters
