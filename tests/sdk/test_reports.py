@@ -292,6 +292,19 @@ async def test_progress_that_could_not_be_noted_goes_with_the_next_unless_that_i
     assert link.taken == [first, newer]
 
 
+async def test_what_a_job_says_under_its_next_claim_is_noted_although_the_last_one_is_settled() -> None:
+    link = Refusing(lambda _: None)
+    ours = Reporter(cast("Link", link), lambda *_: None)
+    [report] = results(1)
+    newer = Progress(id=report.id, lease_id=2, value="1")
+    ours.note(newer)
+
+    ours._settle([report], [Answer.ACCEPTED])
+    await ours.send_notes()
+
+    assert link.taken == [newer]
+
+
 async def _is(what: object) -> bool:
     return bool(what)
 

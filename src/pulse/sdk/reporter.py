@@ -56,7 +56,7 @@ class Reporter:
         self._reports: list[Report] = []
         self._releases: list[Lease] = []
         self._in_flight = 0
-        self._refused: set[UUID] = set()  # jobs whose report was refused, and that are to fail for it
+        self._refused: set[tuple[UUID, int]] = set()  # claims whose report was refused, and whose job is to fail for it
         self._notes: dict[UUID, Progress] = {}
         self._has_some = asyncio.Event()
         self._is_idle = asyncio.Event()
@@ -146,9 +146,10 @@ class Reporter:
         """What is refused is said in the log and, once, on the job, if its claim may still speak: it fails with the
         error, where it would otherwise say nothing until its lease ends."""
         log.error("what was reported of job %s was refused: %s", item.id, _words(error), exc_info=_unnamed(error))
-        is_first = item.id not in self._refused
+        claim = (item.id, item.lease_id)
+        is_first = claim not in self._refused
         if isinstance(item, Report) and is_first and not isinstance(error, (Forbidden, NotFound)):
-            self._refused.add(item.id)
+            self._refused.add(claim)
             self._settle([report_refused(item, error)], [Answer.BUSY])
         else:
             self._settle([item], [Answer.LOST])
@@ -161,9 +162,15 @@ class Reporter:
             if answer is Answer.BUSY:  # its own transaction is still open, say: come back to it
                 (self._reports if isinstance(item, Report) else self._releases).append(item)  # type: ignore[arg-type]
             else:
-                self._notes.pop(item.id, None)
-                self._refused.discard(item.id)
+                self._forget(item)
                 self._settled(item, answer)
+
+    def _forget(self, item: Item) -> None:
+        """Nothing more can be said of this claim. The job may be here again, under its next one."""
+        if (note := self._notes.get(item.id)) and note.lease_id == item.lease_id:
+            del self._notes[item.id]
+        if self._refused:
+            self._refused.discard((item.id, item.lease_id))
 
     async def _pause(self, failures: int) -> None:
         await asyncio.sleep(self._backoff.delay(failures).total_seconds())
