@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -248,17 +248,9 @@ async def test_what_waited_for_a_process_until_its_lease_had_ended_is_given_back
     settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its worker stood still meanwhile, say: by now others may run the job."""
-    find = ProcessPool._find_process
-
-    async def find_late(pool: ProcessPool) -> Process:
-        process = await find(pool)
-        for each in worker.running:
-            if each.claim.attempt == 1:
-                each.held_until = time.monotonic() - 1
-        return process
-
-    monkeypatch.setattr(ProcessPool, "_find_process", find_late)
-    async with working(settings) as worker:
+    looks = count(1)  # the second of a first claim is the one that comes too late
+    monkeypatch.setattr(Run, "may_begin", property(lambda run: run.claim.attempt > 1 or next(looks) < 2))
+    async with working(settings):
         job = await run(engine, in_processes.own_pid.call())
 
     assert (job.status, job.attempt, job.refunded) == (JobStatus.COMPLETED, 2, 1)

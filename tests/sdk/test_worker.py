@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -21,10 +22,8 @@ from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.model.errors import InvalidOption, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
-from pulse.sdk import handlers
-from pulse.sdk.handlers import Handlers
 from pulse.sdk.heartbeats import LAG_LIMIT
-from pulse.sdk.runs import Run
+from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing, working
@@ -773,6 +772,25 @@ async def test_what_was_claimed_too_long_ago_is_not_begun(app: Pulse, monkeypatc
     assert job.attempt == 2, "the first claim was given back, or taken away, before anything began"
 
 
+@pytest.mark.parametrize(
+    ("cut", "seconds", "may_begin"), [(None, 60, True), (None, -1, False), (Cut.STOPPING, 60, False)]
+)
+def test_a_run_may_begin_while_it_is_held_and_nobody_has_ended_it(
+    cut: Cut | None, seconds: float, may_begin: bool
+) -> None:
+    run = Run(cast("Any", None), cast("Any", None), cast("Any", None), time.monotonic() + seconds)
+    run.cut = cut
+
+    assert run.may_begin is may_begin
+
+
+def too_late_at_look(number: int) -> property:
+    """In the place of `Run.may_begin`: the lease of a first claim has ended by that look. The clock is left alone: the
+    heartbeats look at it, too, and would end the run for their part."""
+    looks = count(1)
+    return property(lambda run: run.claim.attempt > 1 or next(looks) < number)
+
+
 @pytest.mark.parametrize("kind", ["async", "sync", "sync inside a middleware"])
 async def test_what_stood_in_line_until_its_lease_had_ended_is_not_begun(
     app: Pulse, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -789,14 +807,7 @@ async def test_what_stood_in_line_until_its_lease_had_ended_is_not_begun(
     work = app.task(name="work", retry=AT_ONCE)(work_async if kind == "async" else work_sync)
     if kind == "sync inside a middleware":
         app.middleware(_pass_on)
-    begin = Handlers.begin
-
-    def begin_late(handlers: Handlers, run: Run) -> None:
-        if run.claim.attempt == 1:
-            run.held_until = time.monotonic() - 1
-        begin(handlers, run)
-
-    monkeypatch.setattr(Handlers, "begin", begin_late)
+    monkeypatch.setattr(Run, "may_begin", too_late_at_look(1))
     async with working(app):
         handle = await work.aenqueue()
         await handle.aresult(10)
@@ -818,14 +829,7 @@ async def test_a_handler_that_waited_for_a_thread_until_its_lease_had_ended_is_n
     def work(ctx: Context) -> None:
         began.append(ctx.attempt)
 
-    call = handlers._call
-
-    def call_late(run: Run, *given: Any) -> Any:
-        if run.claim.attempt == 1:
-            run.held_until = time.monotonic() - 1
-        return call(run, *given)
-
-    monkeypatch.setattr(handlers, "_call", call_late)
+    monkeypatch.setattr(Run, "may_begin", too_late_at_look(2))
     async with working(app):
         handle = await work.aenqueue()
         await handle.aresult(10)
