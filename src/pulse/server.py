@@ -29,6 +29,7 @@ from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.doors.grpc.work import WorkDoor
 from pulse.doors.http import is_installed
+from pulse.engine.dead_letters import DeadLetters
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Beat, Loop
@@ -211,6 +212,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     engine.wakeups.on_moved(dispatcher.replace)
     engine.wakeups.on_taken(dispatcher.can_take)
     engine.jobs.on_cancel(dispatcher.canceled)
+    DeadLetters(engine, dispatcher)
     work = WorkDoor(engine, dispatcher, access)
 
     async def drain() -> None:

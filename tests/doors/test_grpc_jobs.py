@@ -526,7 +526,7 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
 async def test_a_client_learns_the_limits(client: Client, server: Server, engine: Engine) -> None:
     info = await client.info.GetServerInfo(pb.GetServerInfoRequest())
 
-    assert (info.version, info.server, info.contract) == (pulse.__version__, server.name, 3)
+    assert (info.version, info.server, info.contract) == (pulse.__version__, server.name, 4)
     assert (info.buckets, info.batch_limit, info.message_limit) == (engine.jobs.buckets, 10_000, 16 << 20)
     assert (info.lease.seconds, info.heartbeat.seconds) == (30, 10)
 

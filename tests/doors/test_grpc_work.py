@@ -19,12 +19,13 @@ from google.protobuf.duration_pb2 import Duration
 from pulse.doors.grpc import work
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
-from pulse.model.jobs import Claim, Job, JobStatus, Lease
+from pulse.model.jobs import Claim, Job, JobStatus, Lease, Outcome, Report
 from pulse.server import Server, open_server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.doors.grpc_client import Client, Refused, connected, refused
 from tests.factories import a_new_job, claim_one, submit_one
+from tests.waiting import connected as plainly_connected
 from tests.waiting import until
 
 Status = grpc.StatusCode
@@ -506,9 +507,9 @@ async def test_a_claim_that_is_yet_to_be_made_is_nobodys_to_show(
     job = await jobs.get(await submit_one(engine, topic="other"))
     forged = pb.Report(job_id=str(job.id), lease_id=job.lease_id + ahead, outcome=pb.COMPLETE)
 
-    answer = await refused(client.work.ReportResults(pb.ReportResultsRequest(worker="w1", reports=[forged])))
+    answer = await client.work.ReportResults(pb.ReportResultsRequest(worker="w1", reports=[forged]))
 
-    assert (answer.status, answer.code) == (Status.PERMISSION_DENIED, "forbidden")
+    assert list(answer.answers) == [pb.LOST]
     assert await jobs.get(job.id) == job
 
 
@@ -568,23 +569,57 @@ async def test_a_report_for_a_job_that_was_never_assigned_is_lost(client: Client
     assert (await jobs.get(waiting)).status is JobStatus.PENDING
 
 
-async def test_nobody_speaks_for_the_claim_of_another_worker(client: Client, engine: Engine, jobs: Jobs) -> None:
-    await submit(engine, 2)
-    theirs = shown(await claim_one(engine, worker="local/w2"))
+async def test_nobody_speaks_for_the_claim_of_another_worker_and_the_batch_goes_on(
+    client: Client, engine: Engine, jobs: Jobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    await submit(engine, 3)
+    theirs = await claim_one(engine, worker="local/w2")
+    foreign = shown(theirs)
+    before = await jobs.get(theirs.id)
 
-    async with streaming(client, "w1", (["mail"], 1)) as stream:
-        [own] = await stream.jobs(1)
-        before = await rows(jobs)
-        said = pb.Progress(job_id=theirs.job_id, lease_id=theirs.lease_id, value="1")
+    async with streaming(client, "w1", (["mail"], 2)) as stream:
+        own, released = await stream.jobs(2)
+        noted = [pb.Progress(job_id=each.job_id, lease_id=each.lease_id, value="1") for each in (foreign, own)]
         found = [
-            await refused(stream.report([own, theirs])),
-            await refused(stream.ask("Heartbeat", [lease(own), theirs])),
-            await refused(stream.ask("ReleaseJobs", [lease(own), theirs])),
-            await refused(client.work.ReportProgress(pb.ReportProgressRequest(worker="w1", progress=[said]))),
+            await stream.ask("Heartbeat", [foreign, lease(own)]),
+            await client.work.ReportProgress(pb.ReportProgressRequest(worker="w1", progress=noted)),
+            await stream.ask("ReleaseJobs", [foreign, lease(released)]),
+            await stream.report([foreign, own]),
+            await stream.ask("Heartbeat", [foreign]),
         ]
 
-    assert {(answer.status, answer.code) for answer in found} == {(Status.PERMISSION_DENIED, "forbidden")}
-    assert await rows(jobs) == before
+    answers = [list(each.answers) for each in found]
+    assert answers == [[pb.LOST, pb.ACCEPTED]] * 4 + [[pb.LOST]]
+    assert await jobs.get(theirs.id) == before
+    assert (await jobs.get(UUID(own.job_id))).status is JobStatus.COMPLETED
+    warnings = [record.getMessage() for record in caplog.records if "of which it has no claim" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "local/w1" in warnings[0]
+    assert str(theirs.id) in warnings[0]
+
+
+async def test_a_claim_that_a_failover_has_lost_takes_no_other_with_it(
+    client: Client, engine: Engine, jobs: Jobs, settings: Settings
+) -> None:
+    """The row is as a standby had it, without the claim; and the worker has turned to a server that never knew it."""
+    await submit(engine, 3)
+    kept, put_back, gone = [shown(await claim_one(engine, worker="local/w1")) for _ in range(3)]
+    async with plainly_connected(settings.database_url) as conn:
+        await conn.execute(
+            "update pulse.jobs set status = 'PENDING', lease_id = lease_id - 1, attempt = 0, locked_by = null,"
+            " claimed_at = null, lease_until = null where id = $1",
+            UUID(put_back.job_id),
+        )
+        await conn.execute("delete from pulse.jobs where id = $1", UUID(gone.job_id))
+    before = await jobs.get(UUID(put_back.job_id))
+    held = pb.Resume(held=[put_back, gone, kept])
+
+    async with streaming(client, "w1", (["other"], 1), resume=held) as stream:
+        beat = await stream.ask("Heartbeat", [put_back, gone, kept])
+        answer = await stream.report([put_back, gone, kept])
+
+    assert list(beat.answers) == list(answer.answers) == [pb.LOST, pb.LOST, pb.ACCEPTED]
+    assert await jobs.get(UUID(put_back.job_id)) == before
 
 
 async def test_a_claim_that_was_lost_to_another_is_answered_so_and_the_others_stand(
@@ -627,12 +662,12 @@ async def test_a_worker_of_another_token_is_another_worker(engine: Engine, setti
         await submit(engine, 1)
         [job] = await one.jobs(1)
         before = await rows(jobs)
-        spoken = await refused(two.report([job]))
+        spoken = await two.report([job])
         two.name, own = one.name, two.name
         credited = await refused(two.update(1))
         two.name = own
 
-        assert (spoken.status, spoken.code) == (Status.PERMISSION_DENIED, "forbidden")
+        assert list(spoken.answers) == [pb.LOST]
         assert (credited.status, credited.code) == (Status.NOT_FOUND, "stream_not_found")
         assert await rows(jobs) == before
         assert before[0].locked_by == "ours/w1"
@@ -664,6 +699,58 @@ async def test_a_revoked_token_ends_its_stream(
         ended = await stream.end()
 
     assert (ended.status, ended.code) == (Status.UNAUTHENTICATED, "unauthenticated")
+
+
+# --- dead letters
+
+
+async def a_dead_letter(engine: Engine, topic: str = "mail") -> UUID:
+    job_id = await submit_one(engine, topic=topic, max_attempts=1)
+    [claim] = await engine.claims.claim(topic, worker="w9", slots=1)
+    await engine.claims.report([Report(id=claim.id, lease_id=claim.lease_id, outcome=Outcome.DISCARD, error="no use")])
+    return job_id
+
+
+def dead_letter(client: Client, job_id: UUID, secret: str) -> Any:
+    return client.work.GetDeadLetter(pb.GetDeadLetterRequest(id=str(job_id)), metadata=bearer(secret))
+
+
+async def test_who_may_work_on_a_topic_may_read_its_dead_letters_and_nothing_else(
+    engine: Engine, settings: Settings
+) -> None:
+    dead, others = await a_dead_letter(engine), await a_dead_letter(engine, topic="bank")
+    waiting = await submit_one(engine)
+    async with guarded(engine, settings, ours=["work:mail"], web=["submit"]) as (client, secrets):
+        own = await dead_letter(client, dead, secrets["ours"])
+        alive = await dead_letter(client, waiting, secrets["ours"])
+        foreign = await refused(dead_letter(client, others, secrets["ours"]))
+        unable = await refused(dead_letter(client, dead, secrets["web"]))
+        unknown = await refused(dead_letter(client, uuid4(), secrets["ours"]))
+
+    assert (own.job.id, own.job.last_error) == (str(dead), "no use")
+    assert not alive.HasField("job")
+    assert [each.status for each in (foreign, unable)] == [Status.PERMISSION_DENIED] * 2
+    assert unknown.status is Status.NOT_FOUND
+
+
+async def test_of_dead_letters_one_is_told_who_takes_their_topic_and_wants_to_know(
+    server: Server, client: Client, engine: Engine
+) -> None:
+    dead = await a_dead_letter(engine)
+
+    async with (
+        streaming(client, "w1", (["mail"], 1), wants_dead_letters=True) as willing,
+        streaming(client, "w2", (["mail"], 1)) as unwilling,
+        streaming(client, "w3", (["bank"], 1), wants_dead_letters=True) as elsewhere,
+    ):
+        server._engine.duties._tell_of_dead([dead])
+        message = await willing.next()
+
+        assert message
+        assert list(message.dead_letters.job_ids) == [str(dead)]
+        assert await unwilling.nothing()
+        assert await elsewhere.nothing()
+        await willing.update(1)  # it counts as a message like any other
 
 
 # --- one name, two streams
@@ -728,9 +815,9 @@ async def test_held_by_another_is_not_held(client: Client, engine: Engine, jobs:
     theirs = shown(await claim_one(engine, worker="local/w2"))
 
     async with streaming(client, "w1", (["mail"], 0), resume=pb.Resume(held=[theirs])) as stream:
-        answer = await refused(stream.report([theirs]))
+        answer = await stream.report([theirs])
 
-    assert answer.status is Status.PERMISSION_DENIED
+    assert list(answer.answers) == [pb.LOST]
     assert await statuses(jobs) == [JobStatus.RUNNING]
 
 

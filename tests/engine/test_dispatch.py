@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine
 from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
-from pulse.model.errors import DatabaseUnreachable
+from pulse.model.errors import Conflict, DatabaseUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import Claim, JobStatus, Lease, NewJob
 from pulse.settings import Settings
@@ -569,3 +570,29 @@ async def test_draining_waits_for_what_is_being_submitted(
 
     [job] = (await engine.jobs.find()).jobs
     assert (job.status, job.attempt - job.refunded) == (JobStatus.PENDING, 0)
+
+
+async def test_what_was_never_sent_is_given_back_when_a_lock_on_the_table_is_gone(
+    engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = await engine.jobs.submit([a_new_job()])
+    seat = a_seat()
+    dispatcher.join(seat)
+    release, locks = engine.claims.release, [Conflict("somebody holds a lock")] * 2
+
+    async def locked_at_first(leases: Any) -> Any:
+        if locks:
+            raise locks.pop()
+        return await release(leases)
+
+    monkeypatch.setattr(engine.claims, "release", locked_at_first)
+    async with running(dispatcher):
+        await until(lambda: _is_running(engine, job.id))
+        await dispatcher.leave(seat)
+
+    given_back = await engine.jobs.get(job.id)
+    assert (given_back.status, given_back.refunded) == (JobStatus.PENDING, 1)
+
+
+async def _is_running(engine: Engine, job_id: UUID) -> bool:
+    return (await engine.jobs.get(job_id)).status is JobStatus.RUNNING

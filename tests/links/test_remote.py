@@ -13,27 +13,32 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from grpc import StatusCode
+from grpc.aio import AioRpcError, Metadata
 
-from pulse import Pulse
+from pulse import Context, Job, Pulse, Retry
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
-from pulse.links.remote_errors import KINDS, make_error
+from pulse.links.remote_errors import KINDS, make_error, read_error
 from pulse.links.stream import JobStream
 from pulse.model import errors
 from pulse.model.errors import (
+    BatchTooLarge,
     Forbidden,
     InvalidOption,
     JobNotFound,
+    LimitExceeded,
     PulseError,
     ServerUnreachable,
     Unauthenticated,
 )
 from pulse.model.jobs import JobStatus, NewJob
 from pulse.sdk.worker import Worker
+from pulse.server import open_server
 from pulse.settings import Settings
 from tests.sdk.apps_here import working
 from tests.served import Served
-from tests.waiting import until
+from tests.waiting import connected, until
 
 UNKNOWN = UUID("01998e5c-7a40-7bd2-a3ea-0f2ce83f7000")
 
@@ -233,3 +238,144 @@ async def test_what_was_on_its_way_when_its_stream_broke_is_given_back_by_one_th
 
 async def _is_running(engine: Engine, topic: str) -> bool:
     return any(count.counts.get(JobStatus.RUNNING) for count in await engine.jobs.counts() if count.topic == topic)
+
+
+# --- sizes
+
+LARGE = "x" * 1_000_000
+
+
+async def test_more_jobs_than_a_message_holds_are_refused_before_they_are_sent(served: Served, engine: Engine) -> None:
+    """All of them or none: so they are not sent in parts. The server's limit counts, also where ours is higher."""
+    through = served.start(message_limit=4 << 20)
+    jobs = [NewJob(task="mail", payload=f'"{LARGE}"') for _ in range(5)]
+
+    async with open_link(through) as link:
+        with pytest.raises(BatchTooLarge, match=r"50\d{5} bytes of jobs in one batch; at most 4194304 are taken"):
+            await link.submit(jobs)
+        assert (await engine.jobs.find()).jobs == []
+        assert len(await link.submit(jobs[:4])) == 4
+
+
+async def test_progress_of_many_jobs_is_sent_in_messages_that_are_taken(served: Served) -> None:
+    app = Pulse(settings=served.start(message_limit=4 << 20))
+    go_on = asyncio.Event()
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        ctx.progress(LARGE)
+        await go_on.wait()
+
+    handles = await app.aenqueue_many(work.call() for _ in range(6))
+    async with working(app):
+        for handle in handles:
+            await until(lambda handle=handle: _has_progress(handle))  # type: ignore[misc]
+        go_on.set()
+        for handle in handles:
+            await handle.aresult(10)
+
+
+async def _has_progress(handle: Any) -> bool:
+    return bool(await handle.aprogress() == LARGE)
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "code", "kind"),
+    [
+        (StatusCode.RESOURCE_EXHAUSTED, "SERVER: Received message larger than max (5 vs. 4)", None, BatchTooLarge),
+        (StatusCode.RESOURCE_EXHAUSTED, "slow down", "limit_exceeded", LimitExceeded),
+        (StatusCode.RESOURCE_EXHAUSTED, "a proxy's own limit", None, ServerUnreachable),
+        (StatusCode.INTERNAL, "SubmitJobs failed; the server's log says why", "internal", PulseError),
+        (StatusCode.INTERNAL, "Received RST_STREAM with error code 2", None, ServerUnreachable),
+    ],
+)
+def test_what_grpc_itself_says_is_told_from_what_a_server_says(
+    status: StatusCode, details: str, code: str | None, kind: type[PulseError]
+) -> None:
+    trailers = Metadata(*[("pulse-error", code)] if code else [])
+
+    found = read_error(AioRpcError(status, Metadata(), trailers, details))
+
+    assert type(found) is kind
+    assert str(found).startswith(details)
+
+
+# --- dead letters
+
+
+@asynccontextmanager
+async def stopping(served: Served) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(served.stop)
+
+
+def an_app(settings: Settings, told: list[Job]) -> Pulse:
+    app = Pulse(settings=settings)
+
+    @app.task(name="fail", topic="mail", retry=Retry(1))
+    async def fail() -> None:
+        raise ValueError("x")
+
+    @app.on_dead_letter
+    async def tell(job: Job) -> None:
+        told.append(job)
+
+    return app
+
+
+QUICK: dict[str, Any] = {
+    "lease": timedelta(milliseconds=600),
+    "heartbeat": timedelta(milliseconds=200),
+    "watchdog": timedelta(milliseconds=100),
+    "tick": timedelta(milliseconds=50),
+}
+
+
+async def test_a_token_that_may_only_work_is_enough_to_tell_of_dead_letters(served: Served, engine: Engine) -> None:
+    _, secret = await engine.tokens.create("mailer", ["work:mail"])
+    told: list[Job] = []
+    app = an_app(replace(served.start(), token=secret), told)
+    [job] = await engine.jobs.submit([NewJob(task="fail", topic="mail", max_attempts=1)])
+
+    async with working(app):
+        await until(lambda: _is(told))
+
+    assert [(each.id, each.status, each.last_error) for each in told] == [
+        (job.id, JobStatus.DEAD_LETTERED, "ValueError: x")
+    ]
+
+
+async def test_of_several_workers_one_is_told_what_a_server_finds(settings: Settings, engine: Engine) -> None:
+    """By a server that has none of them, too: it asks the others. Here one whose lease and one whose deadline ended."""
+    _, secret = await engine.tokens.create("mailer", ["work:mail"])
+    told: list[Job] = []
+    served = Served(settings, count=1)
+    through = replace(served.start(), token=secret)
+    [lost] = await engine.jobs.submit([NewJob(task="fail", topic="mail", max_attempts=1)])
+    await engine.claims.claim("mail", worker="one that died", slots=1)
+
+    async with stopping(served), working(an_app(through, told)) as one, working(an_app(through, told)) as two:
+        await until(one.can_get_jobs)
+        await until(two.can_get_jobs)
+        await until(lambda: _is(all(server._engine.wakeups.is_listening for server in served.servers)))
+        soon = await engine.read_clock() + timedelta(milliseconds=200)
+        late = NewJob(task="fail", topic="mail", delay=timedelta(hours=1), deadline=soon)
+        [expired] = await engine.jobs.submit([late])
+        async with (
+            connected(settings.database_url) as conn,
+            open_server(replace(settings, listen="127.0.0.1:0", **QUICK)),
+        ):
+            await conn.execute("update pulse.jobs set lease_until = now() - interval '1 minute' where id = $1", lost.id)
+            await until(lambda: _is(len(told) >= 2))
+
+    assert {each.id: each.last_error for each in told} == {
+        lost.id: "worker lease expired",
+        expired.id: "deadline passed before it could run",
+    }
+    assert len(told) == 2
+
+
+async def _is(what: object) -> bool:
+    return bool(what)

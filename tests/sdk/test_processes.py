@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -226,9 +228,11 @@ async def test_an_exception_fails_the_job_with_the_handler_s_own_traceback(setti
     [
         (in_processes.discard.call(), "no use"),
         (in_processes.leave.call(), "SystemExit: enough"),
+        (in_processes.leave_when_asked.call(), "Leaving: (its text could not be had: SystemExit)"),
+        (in_processes.leave_when_asked_on_the_loop.call(), "Leaving: (its text could not be had: SystemExit)"),
         (in_processes.retry_in.call(-1), "InvalidOption: retry '-1"),
     ],
-    ids=["discard", "sys.exit", "a delay that there is not"],
+    ids=["discard", "sys.exit", "sys.exit when asked", "the same on the loop", "a delay that there is not"],
 )
 async def test_its_last_word_is_kept(settings: Settings, engine: Engine, call: Call[Any], words: str) -> None:
     async with working(settings):
@@ -238,6 +242,18 @@ async def test_its_last_word_is_kept(settings: Settings, engine: Engine, call: C
     assert job.status is JobStatus.DEAD_LETTERED
     assert (job.last_error or "").startswith(words)
     assert later
+
+
+async def test_what_waited_for_a_process_until_its_lease_had_ended_is_given_back(
+    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker stood still meanwhile, say: by now others may run the job."""
+    looks = count(1)  # the second of a first claim is the one that comes too late
+    monkeypatch.setattr(Run, "may_begin", property(lambda run: run.claim.attempt > 1 or next(looks) < 2))
+    async with working(settings):
+        job = await run(engine, in_processes.own_pid.call())
+
+    assert (job.status, job.attempt, job.refunded) == (JobStatus.COMPLETED, 2, 1)
 
 
 async def test_an_app_that_does_not_import_there_fails_the_job_clearly(
@@ -427,7 +443,7 @@ async def test_signals_to_everyone_leave_its_end_to_the_worker(
 
 def a_run(call: Call[Any]) -> Run:
     claim = msgspec.structs.replace(stand_in(call.job.task)._claim, payload=call.job.payload)
-    return Run(claim, call.task, Context(claim, schema="pulse"), 0.0)
+    return Run(claim, call.task, Context(claim, schema="pulse"), math.inf)
 
 
 def open_files() -> set[str]:

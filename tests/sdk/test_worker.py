@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -22,6 +23,7 @@ from pulse.links.direct import DirectLink
 from pulse.model.errors import InvalidOption, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
 from pulse.sdk.heartbeats import LAG_LIMIT
+from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing, working
@@ -246,12 +248,33 @@ class Awkward(Exception):
         raise RuntimeError("not even that")
 
 
+class Leaving(Exception):
+    """Asked for its words, it leaves."""
+
+    def __init__(self, how: type[BaseException]) -> None:
+        self.how = how
+
+    def __str__(self) -> str:
+        raise self.how
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise self.how
+
+
+def _throw(error: BaseException) -> None:
+    raise error
+
+
 ROTTEN: dict[str, tuple[Any, str]] = {
     "leaves": (lambda: sys.exit(3), "SystemExit: 3"),
     "interrupts": (lambda: (_ for _ in ()).throw(KeyboardInterrupt()), "KeyboardInterrupt"),
     "stops": (lambda: next(iter(())), "StopIteration|coroutine raised StopIteration"),
     "recurses": (_recurse, "RecursionError"),
     "is awkward": (lambda: (_ for _ in ()).throw(Awkward()), "Awkward: .*could not be had"),
+    "leaves when asked": (lambda: _throw(Leaving(SystemExit)), "Leaving: .*could not be had: SystemExit"),
+    "interrupts when asked": (lambda: _throw(Leaving(KeyboardInterrupt)), "Leaving: .*could not be had: Keyboard"),
+    "closes a generator": (lambda: _throw(GeneratorExit("closed")), "GeneratorExit: closed"),
     "returns a lock": (threading.Lock, "finished, but it returned what cannot be written as JSON"),
     "returns a surrogate": (lambda: "\ud800", "finished, but"),
     "returns too much": (lambda: "x" * (2 << 20), "more than 1 MiB"),
@@ -278,11 +301,16 @@ async def test_whatever_a_handler_does_its_worker_lives_on(app: Pulse, name: str
     async def fine() -> int:
         return 1
 
-    async with working(app):
+    @app.task
+    def fine_in_a_thread() -> int:
+        return 1
+
+    async with working(app, concurrency=1, threads=1):  # so that a slot that is not given back is missed
         handle = await rotten.aenqueue()
         with pytest.raises(JobFailed, match=error):
             await handle.aresult(10)
         assert await (await fine.aenqueue()).aresult(10) == 1
+        assert await (await fine_in_a_thread.aenqueue()).aresult(10) == 1
 
 
 async def test_a_payload_that_does_not_fit_is_a_failure_with_a_name(app: Pulse, engine: Engine) -> None:
@@ -561,8 +589,8 @@ async def test_dead_letters_are_told_of(app: Pulse) -> None:
     assert {job.id: str(job.last_error) for job in told} == {failed.id: "ValueError: x"}
 
 
-@pytest.mark.parametrize("settings", ["direct"], indirect=True)  # the watchdog is the server's, which has no hooks
-async def test_dead_letters_are_told_of_by_whoever_finds_them(app: Pulse, engine: Engine) -> None:
+async def test_dead_letters_that_the_watchdog_finds_are_told_of(app: Pulse, engine: Engine) -> None:
+    """By the process that found it or, through a server, by a worker that takes such jobs."""
     told: list[Job] = []
 
     @app.on_dead_letter
@@ -574,10 +602,11 @@ async def test_dead_letters_are_told_of_by_whoever_finds_them(app: Pulse, engine
 
     lost = await vanish.aenqueue()
     await engine.claims.claim(vanish.topic, worker="one that died", slots=1)
-    conn = await asyncpg.connect(app.settings.database_url)
-    await conn.execute("update pulse.jobs set lease_until = now() - interval '1 minute' where lease_until is not null")
-    await conn.close()
-    async with working(app, lease=timedelta(seconds=1)):
+    async with working(app, lease=timedelta(seconds=1)) as worker:
+        await until(worker.can_get_jobs)
+        conn = await asyncpg.connect(app.settings.database_url)
+        await conn.execute("update pulse.jobs set lease_until = now() - interval '1 minute' where lease_until > now()")
+        await conn.close()
         await until(lambda: _count(told, 1))
 
     assert {job.id: str(job.last_error) for job in told} == {lost.id: "worker lease expired"}
@@ -741,3 +770,73 @@ async def test_what_was_claimed_too_long_ago_is_not_begun(app: Pulse, monkeypatc
 
     assert began == [1]
     assert job.attempt == 2, "the first claim was given back, or taken away, before anything began"
+
+
+@pytest.mark.parametrize(
+    ("cut", "seconds", "may_begin"), [(None, 60, True), (None, -1, False), (Cut.STOPPING, 60, False)]
+)
+def test_a_run_may_begin_while_it_is_held_and_nobody_has_ended_it(
+    cut: Cut | None, seconds: float, may_begin: bool
+) -> None:
+    run = Run(cast("Any", None), cast("Any", None), cast("Any", None), time.monotonic() + seconds)
+    run.cut = cut
+
+    assert run.may_begin is may_begin
+
+
+def too_late_at_look(number: int) -> property:
+    """In the place of `Run.may_begin`: the lease of a first claim has ended by that look. The clock is left alone: the
+    heartbeats look at it, too, and would end the run for their part."""
+    looks = count(1)
+    return property(lambda run: run.claim.attempt > 1 or next(looks) < number)
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "sync inside a middleware"])
+async def test_what_stood_in_line_until_its_lease_had_ended_is_not_begun(
+    app: Pulse, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The process was stopped between taking a job and beginning it: by now others may run it."""
+    began: list[int] = []
+
+    async def work_async(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    def work_sync(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    work = app.task(name="work", retry=AT_ONCE)(work_async if kind == "async" else work_sync)
+    if kind == "sync inside a middleware":
+        app.middleware(_pass_on)
+    monkeypatch.setattr(Run, "may_begin", too_late_at_look(1))
+    async with working(app):
+        handle = await work.aenqueue()
+        await handle.aresult(10)
+        job = await handle.ajob()
+
+    assert began == [1]
+    assert (job.attempt, job.refunded) == (2, 1)
+
+
+@pytest.mark.parametrize("settings", ["direct"], indirect=True)
+async def test_a_handler_that_waited_for_a_thread_until_its_lease_had_ended_is_not_begun(
+    app: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, in the line for a thread that a middleware has brought it to."""
+    began: list[int] = []
+    app.middleware(_pass_on)
+
+    @app.task(retry=AT_ONCE)
+    def work(ctx: Context) -> None:
+        began.append(ctx.attempt)
+
+    monkeypatch.setattr(Run, "may_begin", too_late_at_look(2))
+    async with working(app):
+        handle = await work.aenqueue()
+        await handle.aresult(10)
+
+    assert began == [1]
+    assert (await handle.ajob()).refunded == 1
+
+
+async def _pass_on(_: Context, run: Any) -> Any:
+    return await run()

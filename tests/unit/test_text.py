@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.model.errors import InvalidInput, InvalidName, InvalidPayload
-from pulse.model.text import ERROR_LIMIT, check_json, check_name, check_topic, clean_error, encode_json
+from pulse.model import text as texts
+from pulse.model.errors import InvalidInput, InvalidName, InvalidOption, InvalidPayload
+from pulse.model.text import ERROR_LIMIT, check_json, check_name, check_text, check_topic, clean_error, encode_json
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x7f", "\x85", "\ud800", 5, None])
@@ -110,3 +112,35 @@ def test_a_string_may_read_like_a_number_that_is_too_small(text: str) -> None:
 
     with pytest.raises(InvalidPayload, match="decimals"):
         check_json("payload", json.dumps([text])[:-1] + ", 1e-9999]")
+
+
+class Counting:
+    """A pattern that knows how much it was made to look at."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self.characters = 0
+
+    def sub(self, by: str, text: str) -> str:
+        self.characters += len(text)
+        return self._pattern.sub(by, text)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        self.characters += len(text)
+        return self._pattern.search(text)
+
+
+def test_of_a_huge_text_no_more_is_looked_at_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = Counting(texts._UNSTORABLE)
+    monkeypatch.setattr(texts, "_UNSTORABLE", pattern)
+    huge = "\x00é" * 1_000_000
+
+    cleaned = clean_error(huge)
+    with pytest.raises(InvalidOption, match="1 to 2000 characters"):
+        check_text("reason", huge, 2_000)
+
+    assert cleaned.startswith("\ufffdé\ufffdé")
+    assert cleaned.endswith("\ufffdé")
+    assert f"{2_000_000 - ERROR_LIMIT} characters cut" in cleaned
+    assert "\x00" not in cleaned
+    assert pattern.characters < 2 * ERROR_LIMIT

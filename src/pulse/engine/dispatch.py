@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import defaultdict
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pulse.engine.claims import Claims, can_be_claimed
 from pulse.engine.loops import Beat
-from pulse.model.errors import PulseError
+from pulse.model.errors import Conflict, PulseError
 from pulse.model.jobs import BATCH_LIMIT, CLAIM_LIMIT, Claim, Lease, NewJob, Submitted
 from pulse.timing.backoff import Backoff
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.dispatch")
 
 GATHER = 0.002  # seconds to wait for more credit, where little is free
+RELEASE_TRIES = 6  # a few seconds in all
 WORTH = 100  # jobs a claim should be able to get, where so many places exist
 
 
@@ -119,6 +122,20 @@ class Dispatcher:
         for seat in self._seats.values():
             for job_id in wanted & seat.held.keys():
                 seat.cancel(Lease(job_id, seat.held.pop(job_id)))
+
+    def tell_dead_letters(self, topics: Mapping[UUID, str]) -> list[UUID]:
+        """Tell one worker of each topic, of those who want to know; answers with the jobs nobody here wants."""
+        by_topic: dict[str, list[UUID]] = defaultdict(list)
+        for job_id, topic in topics.items():
+            by_topic[topic].append(job_id)
+        untold: list[UUID] = []
+        for topic, job_ids in by_topic.items():
+            willing = [seat for seat in self._by_topic.get(topic, {}).values() if seat.wants_dead_letters]
+            if willing:
+                random.choice(willing).tell_dead_letters(job_ids)  # noqa: S311
+            else:
+                untold += job_ids
+        return untold
 
     def can_take(self, topic: str) -> bool:
         """Whether someone who sits here has room for a job of the topic."""
@@ -297,8 +314,19 @@ class Dispatcher:
             await self._give_back(homeless)
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
-        try:
-            for start in range(0, len(leases), BATCH_LIMIT):
-                await self._claims.release(leases[start : start + BATCH_LIMIT])
-        except PulseError as error:
-            log.warning("%d unsent jobs could not be given back, so their leases will end: %s", len(leases), error)
+        for start in range(0, len(leases), BATCH_LIMIT):
+            await self._release(leases[start : start + BATCH_LIMIT])
+
+    async def _release(self, leases: Sequence[Lease]) -> None:
+        """A lock is waited out, or each of them would be charged for a run that never began. An outage was waited for
+        already, by whoever says that there is one."""
+        for failures in count(1):
+            try:
+                await self._claims.release(leases)
+            except PulseError as error:
+                if not isinstance(error, Conflict) or failures == RELEASE_TRIES:
+                    log.warning("%d unsent jobs could not be given back, so their leases end: %s", len(leases), error)
+                    return
+                await asyncio.sleep(Backoff().delay(failures).total_seconds())
+            else:
+                return

@@ -59,7 +59,14 @@ class Replaced(NamedTuple):
     sequence: int
 
 
-Message = Handed | Canceled | Drain | Replaced
+class DeadLetterNotice(NamedTuple):
+    """Jobs that failed for good, of which this worker wants to know."""
+
+    sequence: int
+    job_ids: Sequence[UUID]
+
+
+Message = Handed | Canceled | Drain | Replaced | DeadLetterNotice
 
 
 def _by_size(claims: Sequence[Claim]) -> list[list[Claim]]:
@@ -95,8 +102,11 @@ def check_slots(slots: int) -> None:
 class Seat:
     """One stream of one worker."""
 
-    def __init__(self, worker: str, pools: Sequence[Pool], *, version: str = "") -> None:
+    def __init__(
+        self, worker: str, pools: Sequence[Pool], *, version: str = "", wants_dead_letters: bool = False
+    ) -> None:
         check_pools(pools)
+        self.wants_dead_letters = wants_dead_letters
         self.worker = worker
         self.version = version
         self.pools = list(pools)
@@ -180,6 +190,10 @@ class Seat:
     def cancel(self, lease: Lease) -> None:
         self.sent += 1
         self._put(Canceled(self.sent, [lease]))
+
+    def tell_dead_letters(self, job_ids: Sequence[UUID]) -> None:
+        self.sent += 1
+        self._put(DeadLetterNotice(self.sent, job_ids))
 
     def dismiss(self, *, is_replaced: bool = False) -> None:
         """Nothing more comes: it ends with what is on its way."""

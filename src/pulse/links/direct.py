@@ -13,7 +13,7 @@ from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Loop
 from pulse.links.link import Batch
 from pulse.model.ids import Mint
-from pulse.model.jobs import FINISHED
+from pulse.model.jobs import FINISHED, JobStatus
 from pulse.model.workers import Presence
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
@@ -75,6 +75,10 @@ class DirectLink:
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         self._engine.duties.on_dead_letter(listener)
+
+    async def get_dead_letter(self, job_id: UUID) -> Job | None:
+        job = await self._jobs.get(job_id)
+        return job if job.status is JobStatus.DEAD_LETTERED else None
 
     @property
     def schedules(self) -> Schedules:

@@ -158,7 +158,11 @@ class Link(Producing, Protocol):
         """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """Call `listener` with jobs that a duty of this process has dead-lettered."""
+        """Call `listener` with jobs that were dead-lettered because a lease or a deadline ended, as far as this
+        worker is to tell of them."""
+
+    async def get_dead_letter(self, job_id: UUID) -> Job | None:
+        """The job, if it is one. It asks for no more than the right to work on its topic."""
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         """Which of the topics have work waiting: one question, however many there are."""

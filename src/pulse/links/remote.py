@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from pulse.links.remote_alarms import RemoteAlarms
 from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
-from pulse.model.errors import ServerUnreachable
+from pulse.model.errors import BatchTooLarge, ServerUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import FINISHED, Submitted
 from pulse.model.text import check_text
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report
     from pulse.settings import Settings
 
+T = TypeVar("T")
+
 LONGEST_WAIT = 20.0  # seconds a server waits for a job within one call
 WORK_TIMEOUT = 4.0  # seconds for one try: a worker that stops must get to ask a second server
-PART = 1 << 20  # characters of results in one call
+PART = 1 << 20  # bytes of results or progress in one call, or one item that is larger
 
 
 @asynccontextmanager
@@ -55,8 +57,10 @@ class RemoteLink:
         self.lease = convert.read_clock(info.lease)
         self.heartbeat = convert.read_clock(info.heartbeat)
         self._silence = convert.read_clock(info.silence)
+        self._message_limit = min(settings.message_limit, info.message_limit or settings.message_limit)
         self._mint = Mint()
         self._listener: Callable[[str], None] = lambda _: None
+        self._tell_dead_letter: Callable[[UUID], None] | None = None
         self._stream: JobStream | None = None
         self._streaming: asyncio.Task[None] | None = None
         self._worker = ""
@@ -81,6 +85,9 @@ class RemoteLink:
         minted = self._mint.ids([bucket_of_topic(job.routed_topic, self._buckets) for job in jobs])
         named = [job if job.id else msgspec.structs.replace(job, id=own) for job, own in zip(jobs, minted, strict=True)]
         request = pb.SubmitJobsRequest(jobs=[convert.write_new_job(job) for job in named])
+        # One message, because it is one transaction: all of them are there, or none.
+        if len(named) > 1 and (size := request.ByteSize()) > self._message_limit:
+            raise BatchTooLarge("bytes of jobs", size, self._message_limit)
         answer = await self._servers.call(lambda server: server.jobs.SubmitJobs, request)
         return [Submitted(convert.read_id(job.id), job.created) for job in answer.jobs]
 
@@ -116,7 +123,7 @@ class RemoteLink:
 
     def start(self, desk: Desk) -> None:
         self._worker = desk.name
-        self._stream = JobStream(self._servers, desk, self._listener, silence=self._silence)
+        self._stream = JobStream(self._servers, desk, self._listener, self._tell_dead_letter, silence=self._silence)
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
 
     async def check(self) -> None:
@@ -128,7 +135,13 @@ class RemoteLink:
         self._listener = listener
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """The duties are the servers', so this process finds no dead letters but its own."""
+        """The duties are the servers', which tell one worker of each dead letter they find."""
+        self._tell_dead_letter = listener
+
+    async def get_dead_letter(self, job_id: UUID) -> Job | None:
+        request = pb.GetDeadLetterRequest(id=str(job_id))
+        answer = await self._servers.call(lambda server: server.work.GetDeadLetter, request)
+        return convert.read_job(answer.job) if answer.HasField("job") else None
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         """Nothing has to be asked: what is there comes."""
@@ -149,7 +162,7 @@ class RemoteLink:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         answers: list[Answer] = []
-        for part in _by_size(reports):
+        for part in _by_size(reports, _size_of_report):
             answers += await self._report(part)
         return answers
 
@@ -166,6 +179,12 @@ class RemoteLink:
         return convert.read_answers(answer.answers)
 
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+        answers: list[Answer] = []
+        for part in _by_size(progress, lambda each: _size(each.value)):
+            answers += await self._progress(part)
+        return answers
+
+    async def _progress(self, progress: Sequence[Progress]) -> list[Answer]:
         request = pb.ReportProgressRequest(
             worker=self._worker, progress=[convert.write_progress(item) for item in progress]
         )
@@ -198,17 +217,27 @@ class RemoteLink:
                 await self._streaming
 
 
-def _by_size(reports: Sequence[Report]) -> list[list[Report]]:
+def _by_size(items: Sequence[T], size_of: Callable[[T], int]) -> list[list[T]]:
     """In messages that no server refuses for their size."""
-    parts: list[list[Report]] = [[]]
+    parts: list[list[T]] = [[]]
     size = 0
-    for report in reports:
-        size += len(report.result or "") + len(report.error) + len(report.traceback or "")
+    for item in items:
+        own = size_of(item)
+        size += own
         if size > PART and parts[-1]:
             parts.append([])
-            size = 0
-        parts[-1].append(report)
+            size = own
+        parts[-1].append(item)
     return parts
+
+
+def _size_of_report(report: Report) -> int:
+    return _size(report.result or "") + _size(report.error) + _size(report.traceback or "")
+
+
+def _size(text: str) -> int:
+    """The bytes it takes, or more: to count them costs as much as to write them."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 class RemoteHeart:

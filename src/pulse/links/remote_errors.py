@@ -25,12 +25,17 @@ BY_STATUS: dict[grpc.StatusCode, type[PulseError]] = {
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: errors.Conflict,
 }
+INTERNAL = "internal"  # a mistake of the server's, which has answered; without the code it is the connection's
+TOO_LARGE = "larger than max"  # as gRPC itself says it, on whichever side
 
 
 def read_error(error: grpc.aio.AioRpcError) -> PulseError:
     """By the code that came with it; by its status if there is none, or none that this release knows."""
     code = dict(error.trailing_metadata() or ()).get("pulse-error")
-    kind = KINDS.get(str(code)) or BY_STATUS.get(error.code(), ServerUnreachable)
+    if code is None and TOO_LARGE in (error.details() or ""):
+        words = f"{error.details()}: send it in parts, or raise PULSE_MESSAGE_LIMIT on both sides"
+        return make_error(errors.BatchTooLarge, words)
+    kind = PulseError if code == INTERNAL else KINDS.get(str(code)) or BY_STATUS.get(error.code(), ServerUnreachable)
     return make_error(kind, error.details() or error.code().name)
 
 

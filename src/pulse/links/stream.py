@@ -30,6 +30,7 @@ from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from pulse.links.link import Desk
     from pulse.links.servers import Server, Servers
@@ -53,8 +54,18 @@ class _Replaced(Exception):
 class JobStream:
     """The way jobs come."""
 
-    def __init__(self, servers: Servers, desk: Desk, tell: Callable[[str], None], *, silence: float) -> None:
-        """`silence`: seconds without a message, after which a stream is given up. The server pings more often."""
+    def __init__(
+        self,
+        servers: Servers,
+        desk: Desk,
+        tell: Callable[[str], None],
+        tell_dead_letter: Callable[[UUID], None] | None = None,
+        *,
+        silence: float,
+    ) -> None:
+        """`silence`: seconds without a message, after which a stream is given up. The server pings more often.
+        `tell_dead_letter` is called with dead letters; without one, other workers are told of them."""
+        self._tell_dead_letter = tell_dead_letter
         self._silence = silence
         self._servers = servers
         self._desk = desk
@@ -171,6 +182,7 @@ class JobStream:
         self._received = 0
         places = self._desk.places()
         request = pb.StreamJobsRequest(worker=self._desk.name, version=f"pulse-python/{__version__}")
+        request.wants_dead_letters = self._tell_dead_letter is not None
         free = self._free()
         for place, slots in zip(places, free, strict=True):
             request.pools.add(topics=place.topics, slots=slots)
@@ -204,15 +216,21 @@ class JobStream:
             log.info("jobs come from %s", server.target)
         elif kind == "assignments":
             self._arrive(message.assignments)
-        elif kind == "canceled":
-            for lease in message.canceled.jobs:
-                self._desk.end(convert.read_lease(lease))
+        elif kind in ("canceled", "dead_letters"):
+            self._hear_of_jobs(message)
         elif kind == "drain":
             log.info("%s is about to stop: jobs will come from another server", server.target)
             self._servers.give_up(server)
             raise _Ended
         elif kind == "replaced":
             raise _Replaced
+
+    def _hear_of_jobs(self, message: pb.StreamJobsResponse) -> None:
+        for lease in message.canceled.jobs:
+            self._desk.end(convert.read_lease(lease))
+        if self._tell_dead_letter is not None:
+            for job_id in message.dead_letters.job_ids:
+                self._tell_dead_letter(convert.read_id(job_id))
 
     def _arrive(self, assignments: pb.Assignments) -> None:
         claimed_at = self._clock.local(convert.read_clock(assignments.server_time))

@@ -44,7 +44,7 @@ class Handlers:
         self._note = note
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._thread_ends: deque[tuple[Run, Report]] = deque()
+        self._thread_ends: deque[tuple[Run, Report | None]] = deque()
         self._is_collecting = False
         self._threads: ThreadPoolExecutor | None = None  # made when first needed, both
         self._processes: ProcessPool | None = None
@@ -62,12 +62,14 @@ class Handlers:
         current.set(run.context)
         with self._traced(run) as span:
             try:
-                if run.cut is None:
+                if run.may_begin:
                     run.report = await self._report_of(run)
                 span.ends(run.report)
-            except GeneratorExit:
-                raise
+            except _TooLate:
+                span.ends(None)
             except BaseException as error:
+                if isinstance(error, GeneratorExit) and not _is_run_by_loop(run):
+                    raise  # nobody's handler: the loop is gone, and this is what is left of it being thrown away
                 run.report = report_error(run.task, run.claim, error) if run.cut is None else None
                 span.ends(run.report, error)
         self._ended(run)
@@ -103,6 +105,14 @@ class Handlers:
         return await call()
 
     def _run_in_thread(self, run: Run) -> None:
+        report = self._report_of_thread(run) if run.may_begin else None
+        self._thread_ends.append((run, report))
+        if not self._is_collecting:  # cleared before the loop looks, so whoever finds it set is seen
+            self._is_collecting = True
+            with suppress(RuntimeError):  # the loop is closed: the worker has ended without us
+                self._loop.call_soon_threadsafe(self._collect_threads)
+
+    def _report_of_thread(self, run: Run) -> Report:
         task, claim = run.task, run.claim
         token = current.set(run.context)
         try:
@@ -117,11 +127,7 @@ class Handlers:
                     span.ends(report, error)
         finally:
             current.reset(token)
-        self._thread_ends.append((run, report))
-        if not self._is_collecting:  # cleared before the loop looks, so whoever finds it set is seen
-            self._is_collecting = True
-            with suppress(RuntimeError):  # the loop is closed: the worker has ended without us
-                self._loop.call_soon_threadsafe(self._collect_threads)
+        return report
 
     def _collect_threads(self) -> None:
         self._is_collecting = False
@@ -148,7 +154,20 @@ class Handlers:
         return self._processes
 
 
+class _TooLate(Exception):
+    """It stood in line for a thread until it was no longer ours to begin, so it is given back."""
+
+
+def _is_run_by_loop(run: Run) -> bool:
+    """Whether this is a step of the run's own task. A coroutine that is closed is closed by somebody else."""
+    with suppress(RuntimeError):  # no loop runs
+        return asyncio.current_task() is run.work
+    return False
+
+
 def _call(run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    if not run.may_begin:
+        raise _TooLate
     try:
         return run.task.function(*args, **kwargs)
     except StopIteration as error:  # a future refuses to carry it

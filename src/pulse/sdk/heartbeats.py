@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pulse.links.portal import new_runner
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Answer, Lease
+from pulse.sdk.reporter import REFUSALS
 from pulse.sdk.runs import Cut, Run
 
 if TYPE_CHECKING:
@@ -98,6 +99,13 @@ class Heartbeats(threading.Thread):
         try:
             async with asyncio.timeout(self._lease / 3):
                 answers = await heart.heartbeat(leases)
+        except REFUSALS as error:
+            log.warning("heartbeat of %d jobs was refused: %s", len(runs), error)
+            if len(runs) > 1:  # so that the others do not lose their leases with the one that is to blame
+                middle = len(runs) // 2
+                await self._renew(heart, runs[:middle])
+                await self._renew(heart, runs[middle:])
+            return
         except (PulseError, TimeoutError) as error:
             log.warning("heartbeat failed, trying again: %s", str(error) or "no answer in time")
             return

@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from pulse.model.jobs import JobStatus
-
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
+HOOKS_AT_ONCE = 16  # of dead letters: a thousand jobs may fail at once
+
 
 class Hooks:
     """A context manager: startup hooks on the way in, shutdown hooks on the way out."""
@@ -25,6 +25,7 @@ class Hooks:
     def __init__(self, app: Pulse, link: Link) -> None:
         self._app = app
         self._link = link
+        self._turns = asyncio.Semaphore(HOOKS_AT_ONCE)
         self._mourning: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -48,15 +49,17 @@ class Hooks:
 
     async def mourned(self) -> None:
         """Return once they have been told."""
-        await asyncio.gather(*self._mourning)
+        await asyncio.gather(*self._mourning, return_exceptions=True)
 
     async def _tell_of_dead_letter(self, job_id: UUID) -> None:
         try:
-            job = await self._link.get(job_id)
-            if job.status is JobStatus.DEAD_LETTERED:
-                for hook in self._app.dead_letter_hooks:
-                    await _call(hook, job)
-        except Exception:
+            async with self._turns:
+                if job := await self._link.get_dead_letter(job_id):
+                    for hook in self._app.dead_letter_hooks:
+                        await _call(hook, job)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # whatever a hook raises, its worker goes on
             log.exception("a hook failed")
 
 

@@ -31,7 +31,7 @@ def report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) 
     """It raised. Whatever it raised, this answers: a failure that cannot be reported would run for ever."""
     try:
         return _report_error(task, claim, error)
-    except Exception as second:
+    except BaseException as second:  # what an exception of the handler's does when looked at is the handler's doing
         return _report(claim, Outcome.FAIL, error=f"{describe(error)} (and while reporting it, {describe(second)})")
 
 
@@ -60,6 +60,15 @@ def report_unknown(claim: Claim, delay: timedelta) -> Report:
     return _report(claim, Outcome.SNOOZE, error=unknown_task_error(claim.task), delay=delay)
 
 
+def report_refused(report: Report, error: Exception) -> Report:
+    """Say what became of a report that nobody takes. Where the work was done it is a dead letter, not a retry."""
+    is_done = report.outcome is Outcome.COMPLETE
+    outcome = Outcome.DISCARD if is_done or report.outcome is Outcome.DISCARD else Outcome.FAIL
+    end = "the handler finished, but its result" if is_done else "the handler ended, but what it reported"
+    words = f"{end} was refused: {describe(error)}"
+    return Report(id=report.id, lease_id=report.lease_id, outcome=outcome, error=words)
+
+
 def report_crash(claim: Claim, error: str) -> Report:
     return _report(claim, Outcome.FAIL, error=error)
 
@@ -68,8 +77,8 @@ def describe(error: BaseException) -> str:
     """Its kind and its words, whatever these do when asked for."""
     name = type(error).__name__
     try:
-        words = str(error)
-    except Exception as second:
+        words = str.__str__(str(error))  # plain, where `__str__` answers with a kind of text that has ways of its own
+    except BaseException as second:
         words = f"(its text could not be had: {type(second).__name__})"
     return f"{name}: {words}" if words else name
 
@@ -81,7 +90,7 @@ def format_traceback(error: BaseException) -> str | None:
         while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
             trace = trace.tb_next
         return "".join(tracebacks.format_exception(type(error), error, trace or error.__traceback__, limit=-50))
-    except Exception:
+    except BaseException:
         return None
 
 

@@ -142,7 +142,7 @@ class Bench:
             try:
                 return report_result(task, claim, _bound(task, claim, context)())
             except BaseException as error:
-                return _report_error(task, claim, error)
+                return report_error(task, claim, error)
 
     async def _run_on_loop(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
         """The handler inside the middlewares, the first one declared outermost."""
@@ -154,7 +154,7 @@ class Bench:
                     call = partial(middleware, context, call)
                 return report_result(task, claim, await call())
             except BaseException as error:
-                return _report_error(task, claim, error)
+                return report_error(task, claim, error)
 
     def _note(self, claim: Claim, value: str) -> None:
         Progress(id=claim.id, lease_id=claim.lease_id, value=value)  # what is refused is refused here, in the handler
@@ -179,13 +179,6 @@ def _without_stop_iteration(call: Callable[[], Any]) -> Any:  # noqa: ANN401
         return call()
     except StopIteration as error:  # a future refuses to carry it
         raise RuntimeError("the handler raised StopIteration") from error
-
-
-def _report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) -> Report:
-    try:
-        return report_error(task, claim, error)
-    except Exception as second:  # a handler asked for a delay that there is not
-        return report_crash(claim, f"{describe(error)} ({describe(second)})")
 
 
 def _shortened(report: Report) -> Report:

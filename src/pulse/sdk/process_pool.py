@@ -38,7 +38,7 @@ class ProcessPool:
         self._is_closed = False
 
     async def execute(self, run: Run, note: Callable[[str], None]) -> Report | None:
-        """What the run's end means for its job; none if it was ended from outside."""
+        """What the run's end means for its job; none if it was ended from outside, or not begun because it was late."""
         try:
             async with self._seats:
                 report = await self._execute(run, note)
@@ -64,12 +64,15 @@ class ProcessPool:
 
     # --- one job
 
-    async def _execute(self, run: Run, note: Callable[[str], None]) -> Report:
+    async def _execute(self, run: Run, note: Callable[[str], None]) -> Report | None:
         try:
             process = await self._find_process()
         except Unusable as error:
             return report_crash(run.claim, str(error))
         work = Work(run.claim, run.context._schema, carry())  # the schema is the worker's, which may not be the app's
+        if not run.may_begin:  # it took longer to start than the lease lasts, or we stood still meanwhile
+            self._put_back(process)
+            return None
         run.kill = process.kill
         try:
             return await process.execute(work, note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,12 @@ class Run:
         self.report: Report | None = None  # what the handler's end means
         self.has_begun = False
         self.is_concluded = False  # that, or what came in its stead, was said
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether it is still ours to begin: nobody has ended it, and this process did not stand still past its lease,
+        so that others may have the job by now."""
+        return self.cut is None and time.monotonic() < self.held_until
 
     def end(self, why: Cut) -> bool:
         """End it as its kind can be ended; false if it was being ended already."""

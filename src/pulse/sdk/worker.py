@@ -116,7 +116,8 @@ class Worker:
             heartbeats.start()
             reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
             link.on_ready(self._claiming.hear)
-            link.on_dead_letter(hooks.mourn)
+            if self.app.dead_letter_hooks:
+                link.on_dead_letter(hooks.mourn)
             link.start(self)
             self.is_ready = True
             self._on_ready()
@@ -214,12 +215,13 @@ class Worker:
         """The database has answered, so the claim is no longer ours."""
         run = self._held.pop((item.id, item.lease_id), None)
         has_failed = isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD)
-        if answer in (Answer.LOST, Answer.CANCELED) or (answer is Answer.ACCEPTED and has_failed):
+        is_recorded = answer in (Answer.ACCEPTED, Answer.ALREADY)  # now, or by a try whose answer was lost
+        if answer in (Answer.LOST, Answer.CANCELED) or (is_recorded and has_failed):
             with during(run.context) if run else nullcontext():
                 self._tell_of_failure(item, answer, run)
 
     def _tell_of_failure(self, item: Report | Lease, answer: Answer, run: Run | None) -> None:
-        if isinstance(item, Report) and answer is Answer.ACCEPTED:
+        if isinstance(item, Report) and answer in (Answer.ACCEPTED, Answer.ALREADY):
             log.warning("job %s failed: %s", item.id, str(item.clean_error).partition("\n")[0][:500])
             if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
                 self._hooks.mourn(item.id)

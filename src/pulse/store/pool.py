@@ -335,6 +335,9 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
             return InvalidInput(f"the database cannot take this value: {_words(error)}")
+        # A rule that somebody gave our tables. An unknown code is one too: only a trigger can have made it up.
+        case asyncpg.IntegrityConstraintViolationError() | asyncpg.PLPGSQLError() | asyncpg.UnknownPostgresError():
+            return InvalidInput(f"a rule of the database refuses this: {type(error).__name__}: {_words(error)}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
             return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")
         case asyncpg.InvalidCatalogNameError() | asyncpg.InvalidAuthorizationSpecificationError():

@@ -96,6 +96,21 @@ def leave() -> None:
     sys.exit("enough")
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@app.task(executor="process", retry=once)
+def leave_when_asked() -> None:
+    raise Leaving
+
+
+@app.task(executor="process", retry=once)
+async def leave_when_asked_on_the_loop() -> None:
+    raise Leaving
+
+
 @app.task(executor="process", retry=twice)
 def segfault() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -43,6 +43,7 @@ RULES: dict[str, Right | None] = {
     "/pulse.v1.Work/ReportResults": Right.WORK,
     "/pulse.v1.Work/ReportProgress": Right.WORK,
     "/pulse.v1.Work/ReleaseJobs": Right.WORK,
+    "/pulse.v1.Work/GetDeadLetter": Right.WORK,
     "/pulse.v1.Operate/ListJobs": Right.SEE,
     "/pulse.v1.Operate/ListAttempts": Right.SEE,
     "/pulse.v1.Operate/ExplainJob": Right.SEE,

@@ -12,15 +12,17 @@ import secrets
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
-from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
-from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import Answer, Lease, check_size
+from pulse.engine.claims import Claimed
+from pulse.engine.seats import SILENCE, Canceled, DeadLetterNotice, Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.model.errors import StreamNotFound, StreamSilent, Unauthenticated
+from pulse.model.jobs import Answer, JobStatus, Lease, check_size
 from pulse.model.tokens import Right
 from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
@@ -28,17 +30,21 @@ from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from pulse.doors.grpc.access import Access
-    from pulse.engine.claims import Claimed
     from pulse.engine.dispatch import Dispatcher
     from pulse.engine.engine import Engine
+    from pulse.store.jobs import ClaimRow
 
 log = logging.getLogger("pulse.stream")
 
+T = TypeVar("T", bound=Claimed)
+
 PING_EVERY = 5.0  # seconds of silence
 MOVING = 0.1  # seconds for other servers to hear that a worker has moved
+WARNED_LIMIT = 1_000  # workers of which it is remembered that they were warned of
+SHOWN_JOBS = 5
 MOVED = 5.0  # seconds after which a worker that waits for its stream may have turned to another server
 
 
@@ -53,6 +59,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._lease: timedelta = engine.settings.lease
         self._traces_as_child = engine.settings.trace_as_child
         self._streams: dict[str, Seat] = {}
+        self._warned_of: set[str] = set()
 
     async def until_streams_end(self, seconds: float) -> None:
         give_up_at = time.monotonic() + seconds
@@ -66,7 +73,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
-        seat = Seat(worker, pools, version=request.version[:100])
+        seat = Seat(worker, pools, version=request.version[:100], wants_dead_letters=request.wants_dead_letters)
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
         self._streams[stream] = seat
@@ -144,6 +151,9 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
             case Canceled(sequence, leases):
                 written = [convert.write_lease(lease) for lease in leases]
                 return pb.StreamJobsResponse(sequence=sequence, canceled=pb.Cancellations(jobs=written))
+            case DeadLetterNotice(sequence, job_ids):
+                told = pb.DeadLetters(job_ids=[str(job_id) for job_id in job_ids])
+                return pb.StreamJobsResponse(sequence=sequence, dead_letters=told)
             case Drain(sequence):
                 return pb.StreamJobsResponse(sequence=sequence, drain=pb.Drain())
             case Replaced(sequence):
@@ -170,8 +180,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
-        await self._check_theirs(worker, leases, reserved=True)
-        answers = await self._claims.heartbeat(leases)
+        answers = await self._answers(worker, leases, self._claims.heartbeat, reserved=True)
         gone = (
             lease.id for lease, answer in zip(leases, answers, strict=True) if answer in (Answer.LOST, Answer.CANCELED)
         )
@@ -183,46 +192,83 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
-        await self._check_theirs(worker, reports)
-        answers = await self._claims.report(reports)
+        answers = await self._answers(worker, reports, self._claims.report)
         self._settle(worker, reports, answers)
         return pb.ReportResultsResponse(answers=convert.write_answers(answers))
 
     @answering
     async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
         worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
-        await self._check_theirs(worker, progress)
-        return pb.ReportProgressResponse(answers=convert.write_answers(await self._claims.progress(progress)))
+        answers = await self._answers(worker, progress, self._claims.progress)
+        return pb.ReportProgressResponse(answers=convert.write_answers(answers))
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
-        await self._check_theirs(worker, leases)
-        answers = await self._claims.release(leases)
+        answers = await self._answers(worker, leases, self._claims.release)
         self._settle(worker, leases, answers)
         return pb.ReleaseJobsResponse(answers=convert.write_answers(answers))
+
+    @answering
+    async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, _context: Context) -> pb.GetDeadLetterResponse:
+        job = await self._engine.jobs.get(convert.read_id(request.id))
+        caller.get().check(Right.WORK, job.topic)
+        is_dead = job.status is JobStatus.DEAD_LETTERED
+        return pb.GetDeadLetterResponse(job=convert.write_job(job) if is_dead else None)
 
     def _settle(self, worker: str, items: Sequence[Claimed], answers: Sequence[Answer]) -> None:
         done = (item.id for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
         self._dispatcher.settled(worker, done)
 
-    async def _check_theirs(self, worker: str, items: Sequence[Claimed], *, reserved: bool = False) -> None:
-        """Nobody speaks for another's claim. What this server handed out itself it knows; the rest the rows say."""
+    async def _answers(
+        self,
+        worker: str,
+        items: Sequence[T],
+        move: Callable[[Sequence[T]], Awaitable[list[Answer]]],
+        *,
+        reserved: bool = False,
+    ) -> list[Answer]:
+        """Move what is this worker's to move. The rest is LOST, one by one: nobody speaks for another's claim, and a
+        claim that a failover has lost must not take the others of its batch with it."""
         check_size("items", items)
+        foreign = await self._foreign(worker, items, reserved=reserved)
+        if not foreign:
+            return await move(items)
+        self._warn_of_foreign(worker, foreign)
+        own = [item for item in items if Lease(item.id, item.lease_id) not in foreign]
+        moved = iter(await move(own) if own else [])
+        return [Answer.LOST if Lease(item.id, item.lease_id) in foreign else next(moved) for item in items]
+
+    async def _foreign(self, worker: str, items: Sequence[Claimed], *, reserved: bool) -> set[Lease]:
+        """Which of them are not this worker's. What this server handed out itself it knows; the rest the rows say."""
         known = self._dispatcher.held_by(worker)
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
         if not unknown:
-            return
+            return set()
         claims = await self._claims.claims_of(unknown, reserved=reserved)
-        for lease in unknown:
-            # Whoever shows an older claim has lost it, which is what the answer says: a batch must not fail for it. One
-            # that is yet to be made is nobody's to show: it might be made, for another, before the batch is written.
-            claim = claims.get(lease.id)
-            if claim is None or lease.lease_id < claim.lease_id:
-                continue
-            if lease.lease_id > claim.lease_id or claim.worker not in (None, worker):
-                raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
-            caller.get().check(Right.WORK, claim.topic)
+        return {lease for lease in unknown if (claim := claims.get(lease.id)) and _is_foreign(lease, claim, worker)}
+
+    def _warn_of_foreign(self, worker: str, foreign: set[Lease]) -> None:
+        """Once for each worker: after a failover this is to be expected, and otherwise somebody's mistake or worse."""
+        if worker in self._warned_of:
+            return
+        if len(self._warned_of) >= WARNED_LIMIT:
+            self._warned_of.clear()
+        self._warned_of.add(worker)
+        log.warning(
+            "%s speaks for jobs of which it has no claim, so they are LOST to it: %s%s. Said once for each worker",
+            worker,
+            ", ".join(str(lease.id) for lease in islice(foreign, SHOWN_JOBS)),
+            " …" if len(foreign) > SHOWN_JOBS else "",
+        )
+
+
+def _is_foreign(lease: Lease, claim: ClaimRow, worker: str) -> bool:
+    """Whoever shows an older claim has lost it, which is what the engine will say. One that is yet to be made is
+    nobody's to show: it might be made, for another, before the batch is written."""
+    if lease.lease_id != claim.lease_id:
+        return lease.lease_id > claim.lease_id
+    return claim.worker not in (None, worker) or not caller.get().may(Right.WORK, claim.topic)
 
 
 def _worker(request: Any) -> str:  # noqa: ANN401  every request that has one

@@ -300,16 +300,18 @@ class Pool(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("worker", "pools", "resume", "version")
+    __slots__ = ("worker", "pools", "resume", "version", "wants_dead_letters")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    WANTS_DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     resume: Resume
     version: str
-    def __init__(self, worker: _Optional[str] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+    wants_dead_letters: bool
+    def __init__(self, worker: _Optional[str] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., version: _Optional[str] = ..., wants_dead_letters: bool = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("held",)
@@ -318,7 +320,7 @@ class Resume(_message.Message):
     def __init__(self, held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
-    __slots__ = ("sequence", "hello", "assignments", "ping", "drain", "canceled", "replaced")
+    __slots__ = ("sequence", "hello", "assignments", "ping", "drain", "canceled", "replaced", "dead_letters")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +328,7 @@ class StreamJobsResponse(_message.Message):
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     CANCELED_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
     assignments: Assignments
@@ -333,7 +336,8 @@ class StreamJobsResponse(_message.Message):
     drain: Drain
     canceled: Cancellations
     replaced: Replaced
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., canceled: _Optional[_Union[Cancellations, _Mapping]] = ..., replaced: _Optional[_Union[Replaced, _Mapping]] = ...) -> None: ...
+    dead_letters: DeadLetters
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., canceled: _Optional[_Union[Cancellations, _Mapping]] = ..., replaced: _Optional[_Union[Replaced, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("stream", "worker", "server_time")
@@ -406,6 +410,12 @@ class Cancellations(_message.Message):
 class Replaced(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DeadLetters(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("stream", "received", "free", "number")
@@ -518,6 +528,18 @@ class ReleaseJobsResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedScalarFieldContainer[Answer]
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+
+class GetDeadLetterRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class GetDeadLetterResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
     __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before")

@@ -276,6 +276,11 @@ class WorkStub(object):
                 request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsResponse.FromString,
                 _registered_method=True)
+        self.GetDeadLetter = channel.unary_unary(
+                '/pulse.v1.Work/GetDeadLetter',
+                request_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterRequest.SerializeToString,
+                response_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterResponse.FromString,
+                _registered_method=True)
 
 
 class WorkServicer(object):
@@ -328,6 +333,13 @@ class WorkServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDeadLetter(self, request, context):
+        """A job that failed for good, whoever held it: what a worker is told of it by its own report, or by its stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -360,6 +372,11 @@ def add_WorkServicer_to_server(servicer, server):
                     servicer.ReleaseJobs,
                     request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsRequest.FromString,
                     response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsResponse.SerializeToString,
+            ),
+            'GetDeadLetter': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDeadLetter,
+                    request_deserializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterRequest.FromString,
+                    response_serializer=pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -529,6 +546,33 @@ class Work(object):
             '/pulse.v1.Work/ReleaseJobs',
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsRequest.SerializeToString,
             pulse_dot_wire_dot_v1_dot_pulse__pb2.ReleaseJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDeadLetter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.Work/GetDeadLetter',
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterRequest.SerializeToString,
+            pulse_dot_wire_dot_v1_dot_pulse__pb2.GetDeadLetterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -119,6 +119,8 @@ class WorkStub:
     """What handlers have to say while they run."""
     ReleaseJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseJobsRequest, _pulse_pb2.ReleaseJobsResponse]
     """Give back jobs that were never begun. They are not charged."""
+    GetDeadLetter: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDeadLetterRequest, _pulse_pb2.GetDeadLetterResponse]
+    """A job that failed for good, whoever held it: what a worker is told of it by its own report, or by its stream."""
 
 @_typing.type_check_only
 class WorkAsyncStub(WorkStub):
@@ -142,6 +144,8 @@ class WorkAsyncStub(WorkStub):
     """What handlers have to say while they run."""
     ReleaseJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseJobsRequest, _pulse_pb2.ReleaseJobsResponse]  # type: ignore[assignment]
     """Give back jobs that were never begun. They are not charged."""
+    GetDeadLetter: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDeadLetterRequest, _pulse_pb2.GetDeadLetterResponse]  # type: ignore[assignment]
+    """A job that failed for good, whoever held it: what a worker is told of it by its own report, or by its stream."""
 
 class WorkServicer(metaclass=_abc_1.ABCMeta):
     """What workers do. Scope `work`, for the topics the token names.
@@ -198,6 +202,14 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ReleaseJobsResponse, _abc.Awaitable[_pulse_pb2.ReleaseJobsResponse]]:
         """Give back jobs that were never begun. They are not charged."""
+
+    @_abc_1.abstractmethod
+    def GetDeadLetter(
+        self,
+        request: _pulse_pb2.GetDeadLetterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetDeadLetterResponse, _abc.Awaitable[_pulse_pb2.GetDeadLetterResponse]]:
+        """A job that failed for good, whoever held it: what a worker is told of it by its own report, or by its stream."""
 
 def add_WorkServicer_to_server(servicer: WorkServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
