@@ -158,10 +158,14 @@ left join lateral (
 -- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
 -- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
 -- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
--- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key; all of them
--- will move, so they can be counted beforehand. An array numbers them for less than a window would.
+-- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key. An array numbers
+-- them for less than a window would.
+-- A row that was changed and committed between the snapshot and the lock is locked in its newest version, whose place
+-- the snapshot cannot see: it does not move. So what is counted is what the update returned, never what was locked. The
+-- row waits for the next claim, which is not far: whatever changes a waiting row (a passed unique key, a release) wakes
+-- its topic when it commits.
 with first as materialized (
-    select bucket, ctid as place, ready_at
+    select bucket, ctid as place
     from pulse.jobs
     where bucket = :bucket and topic = :topic and status = 'PENDING'
         and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
@@ -177,24 +181,27 @@ seated as (
     cross join lateral unnest(row.places) with ordinality as dealt (place, seat)
     limit :limit
 ),
+claimed as (
+    update pulse.jobs
+    set status = 'RUNNING',
+        attempt = attempt + 1,
+        lease_id = lease_id + 1,
+        locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
+        claimed_at = pulse.now(),
+        lease_until = pulse.now() + :lease::interval
+    from seated
+    where jobs.bucket = seated.bucket and jobs.ctid = seated.place
+    returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+        ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
+),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
     select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now(),
         pulse.took_class(pulse.now() - ready_at) as took, sum(date_part('epoch', pulse.now() - ready_at))
-    from first
+    from claimed
     group by took
 )
-update pulse.jobs
-set status = 'RUNNING',
-    attempt = attempt + 1,
-    lease_id = lease_id + 1,
-    locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
-    claimed_at = pulse.now(),
-    lease_until = pulse.now() + :lease::interval
-from seated
-where jobs.bucket = seated.bucket and jobs.ctid = seated.place
-returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for;
+select * from claimed;
 
 -- name: ready_topics(buckets, topics)
 -- Which of these have work waiting: what a worker asks at each tick, once for all its topics.
