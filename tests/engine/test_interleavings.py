@@ -75,7 +75,8 @@ async def cancel(conn: Connection, scene: Scene) -> object:
 
 
 async def replay(conn: Connection, scene: Scene) -> object:
-    moved, _ = await store.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id])
+    before = await store.read_clock(conn)
+    moved, _ = await store.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], before=before)
     return "replayed" if moved else SKIPPED
 
 

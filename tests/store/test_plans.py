@@ -106,7 +106,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "expired_buckets": ([[bucket]], "jobs_running"),
         "peek_duties": ([[bucket]], "jobs_due"),
         "cancel_jobs": ([bucket, ids, "why"], "jobs_pkey"),
-        "replay_jobs": ([bucket, ids], "jobs_pkey"),
+        "replay_jobs": ([bucket, ids, EVER], "jobs_pkey"),
         "hasten_jobs": ([bucket, ids], "jobs_pkey"),
         "prune_jobs": ([bucket, LEASE, LEASE, LEASE, 100], "jobs_finished"),
         "prune_results": ([bucket, 100], "jobs_result"),

@@ -335,8 +335,10 @@ async def free_replayed_keys(conn: Connection, *, bucket: int, ids: Sequence[UUI
     await conn.rows("free_replayed_keys", bucket=bucket, ids=ids)
 
 
-async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
-    rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids)
+async def replay_jobs(
+    conn: Connection, *, bucket: int, ids: Sequence[UUID], before: datetime
+) -> tuple[set[UUID], list[Woken]]:
+    rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids, before=before)
     return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
 
 

@@ -634,8 +634,8 @@ update pulse.jobs set key_held_until = null
 from passed
 where jobs.bucket = passed.bucket and jobs.ctid = passed.place;
 
--- name: replay_jobs(bucket, ids)
--- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
+-- name: replay_jobs(bucket, ids, before)
+-- Dead letters back to work with a fresh budget, if they died by then. A unique key is taken back with it; where another job holds
 -- the key by now, or two of these share one, the job stays where it is.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -644,7 +644,7 @@ named as materialized (
     select job.*
     from unnest(:ids::uuid[]) as wanted (id)
     cross join lateral (
-        select bucket, ctid as place, id, topic, status, unique_key from pulse.jobs
+        select bucket, ctid as place, id, topic, status, unique_key, finished_at from pulse.jobs
         where bucket = :bucket and jobs.id = wanted.id
         for no key update skip locked
     ) as job
@@ -658,7 +658,7 @@ dead as (
             and key_held_until is not null and jobs.id <> named.id
         offset 0
     ) as holder on true
-    where status = 'DEAD_LETTERED' and holder.id is null
+    where status = 'DEAD_LETTERED' and finished_at <= :before::timestamptz and holder.id is null
 ),
 chosen as materialized (
     select distinct on (topic, coalesce(unique_key, id::text)) bucket, place from dead

@@ -594,14 +594,16 @@ class CancelJobsRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReplayJobsRequest(_message.Message):
-    __slots__ = ("ids", "matching", "limit")
+    __slots__ = ("ids", "matching", "limit", "after")
     IDS_FIELD_NUMBER: _ClassVar[int]
     MATCHING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     matching: JobFilter
     limit: int
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+    after: str
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class RunJobNowRequest(_message.Message):
     __slots__ = ("id",)
@@ -610,12 +612,14 @@ class RunJobNowRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ActResponse(_message.Message):
-    __slots__ = ("refusals", "done")
+    __slots__ = ("refusals", "done", "next")
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
     done: int
-    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., done: _Optional[int] = ...) -> None: ...
+    next: str
+    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., done: _Optional[int] = ..., next: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("id", "code", "message")
