@@ -164,6 +164,8 @@ left join lateral (
 -- the snapshot cannot see: it does not move. So what is counted is what the update returned, never what was locked. The
 -- row waits for the next claim, which is not far: whatever changes a waiting row (a passed unique key, a release) wakes
 -- its topic when it commits.
+-- The fence of a claim is the time, or one more than the last: a standby that takes over without the last claims knows
+-- nothing of their fences, and must not give them out again.
 with first as materialized (
     select bucket, ctid as place
     from pulse.jobs
@@ -185,7 +187,7 @@ claimed as (
     update pulse.jobs
     set status = 'RUNNING',
         attempt = attempt + 1,
-        lease_id = lease_id + 1,
+        lease_id = greatest(lease_id + 1, (date_part('epoch', pulse.now()) * 1000000)::bigint),
         locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
         claimed_at = pulse.now(),
         lease_until = pulse.now() + :lease::interval
