@@ -99,6 +99,8 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "complete_free_jobs": ([bucket, ids, lease_ids, ["1"] * 100], "jobs_pkey"),
         "fail_jobs": ([bucket, ids, lease_ids, ["FAIL"] * 100, ["e"] * 100, [None] * 100, [None] * 100], "jobs_pkey"),
         "release_jobs": ([bucket, ids, lease_ids], "jobs_pkey"),
+        "release_unheld": ([bucket, ["w1"], ids, lease_ids, NEVER, EVER], "jobs_running"),
+        "find_own_claim": ([bucket, LAST, "w1"], "jobs_pkey"),
         "read_leases": ([bucket, ids], "jobs_pkey"),
         "promote_jobs": ([bucket, 100], "jobs_due"),
         "expire_jobs": ([bucket, 100], "jobs_deadline"),

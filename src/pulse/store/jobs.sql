@@ -83,7 +83,7 @@ returning case when :message::text is not null then pg_notify(:channel, :message
 -- name: submit_claimed(bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline, result_ttl, tags, trace, worker, lease, mark_urgency, mark_ready_at, mark_id)
 -- One job without a unique key, due at once, leased to a worker that has a place for it: a submit and a claim in one
 -- commit. It waits like any other if its topic is paused or someone is before it, which the same snapshot says; then
--- there is no lease in the answer. No answer at all: the id was there already, and whoever has it keeps it. The row is
+-- there is no lease in the answer. No answer at all: the id was there already, perhaps by this very call (find_own_claim). The row is
 -- what submit_job and claim_jobs would have left, fence and tally included but for the state it never was in.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -124,6 +124,14 @@ tallied as (
 select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
     ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
 from submitted;
+
+-- name: find_own_claim(bucket, id, worker)
+-- The claim that submit_claimed made for this worker, if its answer was lost and nothing has happened to the job since.
+select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
+from pulse.jobs
+where bucket = :bucket and id = :id and lease_until is not null and locked_by = :worker
+    and attempt = 1 and claimed_at = submitted_at;
 
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
@@ -460,14 +468,15 @@ select id, lease_id, topic, priority from released;
 -- name: read_clock()
 select pulse.now() as now;
 
--- name: release_unheld(bucket, worker, ids, lease_ids, before)
--- As release_jobs, for all that is leased to a worker but what it holds: it never arrived. Only what was claimed before
--- the worker said so: whoever runs this late must not take away what it was given since. Reads everything that runs,
--- which is little beside what such a worker has lost.
+-- name: release_unheld(bucket, workers, ids, lease_ids, after, before)
+-- As release_jobs, for all that is leased to these workers but what they hold: it never arrived. Only what was claimed
+-- between the two instants: whoever runs this late must not take away what they were given since. Reads what was claimed
+-- meanwhile and still runs, which is little beside what such a worker has lost.
 with held as materialized (
     select bucket, ctid as place
     from pulse.jobs
-    where bucket = :bucket and status = 'RUNNING' and locked_by = :worker and claimed_at < :before::timestamptz
+    where bucket = :bucket and status = 'RUNNING' and locked_by = any(:workers::text[])
+        and claimed_at > :after::timestamptz and claimed_at < :before::timestamptz
         and (id, lease_id) not in (select * from unnest(:ids::uuid[], :lease_ids::bigint[]))
     limit 10000
     for no key update skip locked
