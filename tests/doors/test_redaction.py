@@ -398,7 +398,7 @@ async def test_what_is_marked_cannot_be_guessed_by_searching_errors_of_before(ma
         assert [len(each[1].jobs) for each in found] == [2, 1]
         assert all("declined" in each[2] for each in found)
         texts = (right, "number 1", "DECL")
-        replayed = [await through.jobs.replay_matching(JobFilter(error=text)) for text in texts]
+        replayed = [(await through.jobs.replay_matching(JobFilter(error=text))).done for text in texts]
 
     assert replayed == [0, 1, 2]
 

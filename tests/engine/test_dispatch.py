@@ -272,8 +272,8 @@ async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None
 
     held = [Lease(claims[0].id, claims[0].lease_id)]
     now = await engine.read_clock()
-    assert await engine.claims.release_unheld("w1", held, before=claims[0].claimed_at) == 0, "given since"
-    assert await engine.claims.release_unheld("w1", held, before=now) == 1
+    assert await engine.claims.release_unheld(["w1"], held, before=claims[0].claimed_at) == 0, "given since"
+    assert await engine.claims.release_unheld(["w1"], held, before=now) == 1
 
     found = {job.id: await engine.jobs.get(job.id) for job in jobs}
     assert found[claims[0].id].status is JobStatus.RUNNING
@@ -284,7 +284,7 @@ async def test_what_a_worker_does_not_hold_is_given_back(engine: Engine) -> None
         0,
         claims[1].lease_id + 1,
     )
-    assert await engine.claims.release_unheld("w1", held, before=now) == 0
+    assert await engine.claims.release_unheld(["w1"], held, before=now) == 0
 
 
 async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engine) -> None:
@@ -294,7 +294,7 @@ async def test_an_older_claim_of_the_same_job_is_not_what_it_holds(engine: Engin
     await engine.claims.claim("mail", worker="w1", slots=1)
 
     now = await engine.read_clock()
-    assert await engine.claims.release_unheld("w1", [Lease(first.id, first.lease_id)], before=now) == 1
+    assert await engine.claims.release_unheld(["w1"], [Lease(first.id, first.lease_id)], before=now) == 1
 
 
 async def test_whose_a_claim_is(engine: Engine) -> None:

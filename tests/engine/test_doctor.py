@@ -87,7 +87,7 @@ async def test_where_all_is_well_nothing_is_found(healthy: Settings) -> None:
     assert {each.level for each in found} == {Level.OK}, found
     assert [each.name for each in found] == [
         *("database", "schema", "pooler", "durability", "clock", "horizon", "bloat", "connections", "wraparound"),
-        *("notifier", "duties", "workers", "schedules", "tokens"),
+        *("notifier", "duties", "counts", "workers", "schedules", "tokens"),
     ]
     assert not any(each.advice for each in found)
 
@@ -286,6 +286,33 @@ async def test_nobody_does_the_duties(healthy: Settings, admin: Any) -> None:
     ]
     assert {each.level for each in found} == {Level.FAIL}
     assert "start one" in found[0].advice
+
+
+async def test_counts_are_not_those_of_the_rows(healthy: Settings, admin: Any) -> None:
+    async with open_engine(healthy) as engine:
+        await engine.jobs.submit([a_new_job() for _ in range(3)])
+    await admin.execute("update pulse.jobs set topic = 'post'")
+
+    [found] = (await findings(healthy))["counts"]
+
+    said = "mail PENDING says 3, found 0 and post PENDING says 0, found 3"
+    assert (found.level, found.text) == (Level.FAIL, f"counts that differ from the rows: {said}")
+    assert "select pulse.recount();" in found.advice
+    assert await admin.fetchval("select pulse.recount()") == 2
+    assert "counts" not in await findings(healthy)
+
+
+async def test_states_of_many_jobs_are_not_counted(healthy: Settings, admin: Any) -> None:
+    """The counts say how many there are, so that nobody has to look."""
+    await admin.execute("insert into pulse.counts values (0, 'mail', 'COMPLETED', 200001)")
+
+    found = await doctor.examine(healthy)
+
+    [counts] = [each for each in found if each.name == "counts"]
+    assert (counts.level, counts.text) == (
+        Level.OK,
+        "they are those of the rows; not compared, for there are too many: COMPLETED",
+    )
 
 
 async def test_a_worker_is_of_another_release(healthy: Settings) -> None:

@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.model.alarms import NewAlarm
 from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress
+from pulse.store import alarms as alarm_store
+from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
 
@@ -189,3 +192,81 @@ async def test_a_report_for_a_job_that_never_was_is_lost(engine: Engine) -> None
     unknown = Lease(UUID(int=claim.id.int ^ (1 << 64)), 1)
 
     assert await engine.claims.heartbeat([unknown]) == [Answer.LOST]
+
+
+# --- a standby takes over that has not got the last claims
+
+FORGET_CLAIM = """
+update pulse.jobs
+set status = 'PENDING', attempt = 0, lease_id = $2, locked_by = null, claimed_at = null, lease_until = null
+where id = $1
+"""
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+async def test_a_claim_that_a_failover_lost_does_not_share_its_fence_with_the_next(
+    engine: Engine, clock: FrozenClock, conn: Connection, statement: str
+) -> None:
+    job_id = await submit_one(engine)
+    standby = (await engine.jobs.get(job_id)).lease_id
+    await clock.advance(timedelta(milliseconds=1))
+    lost = await claim_one(engine, worker="a")
+
+    await conn.fetch(FORGET_CLAIM, job_id, standby)
+    await clock.advance(timedelta(milliseconds=1))
+    newer = await claim_one(engine, worker="b")
+
+    assert newer.lease_id > lost.lease_id
+    before = await engine.jobs.get(job_id)
+    assert await STATEMENTS[statement](engine, lost) == [Answer.LOST]
+    assert await engine.jobs.get(job_id) == before
+    for call in ("fence($1, $2)", "complete($1, $2)"):
+        [row] = await conn.fetch(f"select pulse.{call}", job_id, lost.lease_id)
+        assert row[0] is False
+    assert await STATEMENTS[statement](engine, newer) == [Answer.ACCEPTED]
+
+
+async def test_a_claim_that_a_failover_lost_is_lost_also_before_the_next(
+    engine: Engine, clock: FrozenClock, conn: Connection
+) -> None:
+    job_id = await submit_one(engine)
+    standby = (await engine.jobs.get(job_id)).lease_id
+    await clock.advance(timedelta(milliseconds=1))
+    lost = await claim_one(engine)
+    await conn.fetch(FORGET_CLAIM, job_id, standby)
+
+    assert await engine.claims.report([a_report(lost)]) == [Answer.LOST]
+
+    await engine.jobs.cancel(job_id)
+    assert await engine.claims.report([a_report(lost)]) == [Answer.LOST], "the cancellation was not of this claim"
+
+
+async def test_two_claims_at_one_instant_have_two_fences(engine: Engine, clock: FrozenClock) -> None:
+    """Where the clock stands, or was set back, the next fence is one more."""
+    await submit_one(engine)
+    first = await claim_one(engine)
+    await engine.claims.release([lease_of(first)])
+    await clock.advance(-timedelta(hours=1))
+
+    second = await claim_one(engine)
+
+    assert second.lease_id > first.lease_id
+
+
+async def test_a_delivery_that_a_failover_lost_does_not_share_its_fence_with_the_next(
+    engine: Engine, clock: FrozenClock, conn: Connection
+) -> None:
+    alarm = (await engine.alarms.set(NewAlarm(owner="ada", url="https://example.com", delay=MINUTE))).alarm
+    await clock.advance(MINUTE)
+    await conn.rows("ready_alarms", limit=10)
+    [destination] = await conn.rows("ready_destinations", after="", limit=10)
+    given = {"destinations": [destination[0]], "quotas": [1], "lease": LEASE}
+
+    [lost] = await alarm_store.claim_alarms(conn, **given)  # type: ignore[arg-type]
+    await conn.fetch("update pulse.alarms set lease_id = 0, lease_until = null, attempt = 0 where id = $1", alarm.id)
+    await clock.advance(timedelta(milliseconds=1))
+    [newer] = await alarm_store.claim_alarms(conn, **given)  # type: ignore[arg-type]
+
+    assert newer.lease_id > lost.lease_id
+    assert await alarm_store.held_wakes(conn, [lost]) == set()
+    assert await alarm_store.held_wakes(conn, [newer]) == {alarm.id}

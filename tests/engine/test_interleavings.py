@@ -8,8 +8,8 @@ row comes back to it after the others are done, as the loops and workers do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from itertools import permutations
 from typing import Any
@@ -23,14 +23,14 @@ from pulse.engine.engine import Engine
 from pulse.engine.marks import START, Marks
 from pulse.engine.submits import submit_placed
 from pulse.model.ids import bucket_of_id, bucket_of_topic
-from pulse.model.jobs import Answer, JobStatus, Lease, Outcome
+from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome
 from pulse.settings import Settings
 from pulse.store import jobs as store
 from pulse.store.jobs import Placed
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
-from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one
+from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, submit_one
 
 LEASE = timedelta(seconds=30)
 SKIPPED = "skipped"  # the row was locked: come back to it
@@ -75,7 +75,8 @@ async def cancel(conn: Connection, scene: Scene) -> object:
 
 
 async def replay(conn: Connection, scene: Scene) -> object:
-    moved, _ = await store.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id])
+    before = await store.read_clock(conn)
+    moved, _ = await store.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], before=before)
     return "replayed" if moved else SKIPPED
 
 
@@ -305,3 +306,66 @@ async def test_a_backlog_does_not_hide_a_late_commit(engine: Engine, settings: S
         async with asyncio.timeout(5):
             while row["id"] != (await claim_one(engine)).id:
                 await asyncio.sleep(0)
+
+
+# --- rows that change between a claim's snapshot and its lock
+
+STILL_PENDING = {
+    "a unique key that was let go": "set key_held_until = null",
+    "another priority": "set priority = -5",
+    "claimed and released": "set attempt = attempt + 1, refunded = refunded + 1, lease_id = lease_id + 2",
+}
+
+IS_WAITING = """
+select exists (
+    select from pg_locks join pg_database on pg_database.oid = pg_locks.database
+    where datname = current_database() and locktype = 'advisory' and not granted
+)
+"""
+
+
+@asynccontextmanager
+async def a_claim_stopped_after_its_snapshot(
+    settings: Settings, clock: FrozenClock, slots: int
+) -> AsyncIterator[tuple[asyncio.Task[list[Claim]], asyncpg.Connection[Any]]]:
+    """A claim that has its snapshot and waits at the first row with a deadline; and the connection it waits for."""
+    bucket = bucket_of_topic("mail", settings.buckets)
+    await clock._conn.execute(
+        "create or replace function pulse.now() returns timestamptz language plpgsql stable as $$begin "
+        f"perform pg_advisory_xact_lock_shared(1); return timestamptz '{clock.instant.isoformat()}'; end$$"
+    )
+    other = await asyncpg.connect(settings.database_url)
+    async with open_connection(settings) as conn:
+        given: Any = {"bucket": bucket, "seats": ["w1"], "limit": slots, "lease": LEASE, "mark": START}
+        await store.claim_jobs(conn, topic="planned before", **given)  # making a plan asks for the time, too
+        await other.execute("select pg_advisory_lock(1)")
+        claiming = asyncio.create_task(store.claim_jobs(conn, topic="mail", **given))
+        while not await other.fetchval(IS_WAITING):
+            assert not claiming.done()
+            await asyncio.sleep(0.005)
+        yield claiming, other
+    await other.close()
+
+
+async def counted(conn: Connection) -> tuple[dict[JobStatus, int], dict[JobStatus, int]]:
+    """What the counts say of topic mail, and what the rows say."""
+    rows = await conn.fetch("select status, count(*) as jobs from pulse.jobs where topic = 'mail' group by status")
+    return (await store.count_jobs(conn)).get("mail", {}), {JobStatus(row["status"]): row["jobs"] for row in rows}
+
+
+@pytest.mark.parametrize("change", STILL_PENDING)
+async def test_a_claim_counts_what_it_moved(
+    engine: Engine, settings: Settings, clock: FrozenClock, conn: Connection, change: str
+) -> None:
+    """A row that was changed meanwhile is locked in its newest version, which the claim cannot see, and so not move."""
+    first = await submit_one(engine, deadline=clock.instant + MINUTE, priority=1)
+    second = await submit_one(engine)
+
+    async with a_claim_stopped_after_its_snapshot(settings, clock, slots=2) as (claiming, other):
+        await other.execute(f"update pulse.jobs {STILL_PENDING[change]} where id = $1", second)
+        await other.execute("select pg_advisory_unlock(1)")
+        claims = await claiming
+
+    assert [claim.id for claim in claims] == [first]
+    assert await counted(conn) == ({JobStatus.PENDING: 1, JobStatus.RUNNING: 1},) * 2
+    assert [claim.id for claim in await engine.claims.claim("mail", worker="w1", slots=2)] == [second]

@@ -119,7 +119,7 @@ async def test_replay_by_filter_touches_what_matches_and_nothing_else(engine: En
         await engine.claims.report([a_report(claim, Outcome.DISCARD, error=error)])
         ids[error] = job_id
 
-    assert await engine.jobs.replay_matching(JobFilter(error="smtp")) == 2
+    assert (await engine.jobs.replay_matching(JobFilter(error="smtp"))).done == 2
 
     states = {error: (await engine.jobs.get(job_id)).status for error, job_id in ids.items()}
     assert states == {
@@ -134,8 +134,8 @@ async def test_replay_by_filter_goes_over_pages_and_stops_at_its_limit(engine: E
     while claims := await engine.claims.claim("mail", worker="w1", slots=500):
         await engine.claims.report([a_report(claim, Outcome.DISCARD) for claim in claims])
 
-    assert await engine.jobs.replay_matching(JobFilter(topic="mail"), limit=700) == 700
-    assert await engine.jobs.replay_matching(JobFilter()) == 500
+    assert (await engine.jobs.replay_matching(JobFilter(topic="mail"), limit=700)).done == 700
+    assert (await engine.jobs.replay_matching(JobFilter())).done == 500
 
 
 async def test_replay_takes_its_key_back_or_stays(engine: Engine) -> None:

@@ -84,7 +84,7 @@ async def test_it_waits_where_its_topic_is_paused(engine: Engine, paused: str) -
     assert (submitted.created, claim) == (True, None)
     assert (job.status, job.attempt, job.locked_by, job.lease_until) == (JobStatus.PENDING, 0, None, None)
     await engine.jobs.resume(paused)
-    assert (await claim_one(engine)).lease_id == job.lease_id + 1
+    assert (await claim_one(engine)).lease_id > job.lease_id
 
 
 async def test_it_waits_where_others_wait(engine: Engine, clock: FrozenClock) -> None:

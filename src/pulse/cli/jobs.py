@@ -202,14 +202,13 @@ async def _in_batches(
 
 
 async def _replay_in_batches(engine: Engine, wanted: JobFilter, limit: int, advance: Callable[[int], None]) -> int:
-    """What was replayed is no dead letter any more, so each batch finds the next; a short one was the last."""
-    replayed = 0
+    """Each batch goes on where the one before it ended: a job that is replayed and dies again is not met again."""
+    replayed, after = 0, None
     while replayed < limit:
-        asked = min(BATCH, limit - replayed)
-        done = await engine.jobs.replay_matching(wanted, limit=asked)
-        replayed += done
-        advance(done)
-        if done < asked:
+        swept = await engine.jobs.replay_matching(wanted, after=after, limit=min(BATCH, limit - replayed))
+        replayed, after = replayed + swept.done, swept.next
+        advance(swept.done)
+        if after is None:
             break
     return replayed
 

@@ -6,15 +6,18 @@ A claim is named by id and fence, so whoever has lost one is told so, and moves 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from pulse.engine.instruments import Instruments
 from pulse.engine.lists import read_each
+from pulse.engine.lost_claims import LostClaims
 from pulse.engine.marks import START, Marks
 from pulse.engine.masks import mask_each, mask_report
 from pulse.engine.submits import place
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
 
+log = logging.getLogger("pulse.claims")
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 BUSY_PAUSES = (0.002, 0.01, 0.03)  # a claim with an older snapshot holds a row for no longer than this
 
 
@@ -72,6 +78,7 @@ class Claims:
         self._lease = database.settings.lease
         self._redaction = database.settings.redaction
         self._marks = Marks()
+        self.lost = LostClaims(self._lease)
         wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
         self._enders: list[Callable[[Iterable[UUID]], None]] = []
 
@@ -110,9 +117,10 @@ class Claims:
 
         async def work(conn: Connection) -> list[Claim]:
             started = time.perf_counter()  # the statement alone: an outage before it says nothing about the scan
-            claims = await store.claim_jobs(
-                conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=self._lease, mark=mark
-            )
+            with self._noting_a_loss(seats):
+                claims = await store.claim_jobs(
+                    conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=self._lease, mark=mark
+                )
             took = time.perf_counter() - started
             self._marks.claimed(topic, mark, took, claims)
             self._instruments.claims.note(took)
@@ -129,9 +137,17 @@ class Claims:
         topic = job.routed_topic
         mark = self._marks.where(topic)
 
+        tries = 0
+
         async def work(conn: Connection) -> tuple[bool, Claim | None]:
+            nonlocal tries
+            tries += 1
             started = time.perf_counter()
-            is_new, claim = await store.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
+            with self._noting_a_loss([worker]):
+                is_new, claim = await store.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
+                if not is_new and tries > 1:  # by the try before this one, perhaps
+                    claim = await store.find_own_claim(conn, placed, worker=worker)
+                    return claim is not None and job.id is None, claim
             if claim is not None:
                 self._marks.nobody_waited(topic, mark, time.perf_counter() - started, claim)
             return is_new, claim
@@ -202,17 +218,45 @@ class Claims:
 
         return await self._answer("leases", leases, release)
 
-    async def release_unheld(self, worker: str, held: Sequence[Lease], *, before: datetime) -> int:
-        """Give back what was leased before then to a worker that says it holds only this: the rest never reached it.
+    async def give_back_lost(self, workers: Sequence[str], held: Callable[[], Sequence[Lease]]) -> int:
+        """Give back what was leased to these of the `lost` workers and never reached them, because an answer was lost.
 
-        What it was given later, by whoever it turned to, is not in its list and yet its own.
+        No claim for them may be under way, nor begin before this returns. What they hold is asked for after the time is
+        read, so that it has all they were given until then.
+        """
+        before = await self._database.run(store.read_clock)
+        after = before - self.lost.since(workers)
+        given_back = await self.release_unheld(workers, held(), after=after, before=before)
+        self.lost.looked(workers)
+        if given_back:
+            log.info("%d jobs whose claim was answered into a broken connection are given back", given_back)
+        return given_back
+
+    @contextmanager
+    def _noting_a_loss(self, seats: Sequence[str]) -> Iterator[None]:
+        asked_at = time.monotonic()
+        try:
+            yield
+        except BaseException:  # whatever it is, it may have come after the commit
+            self.lost.note(seats, asked_at)
+            raise
+
+    async def release_unheld(
+        self, workers: Sequence[str], held: Sequence[Lease], *, after: datetime = LONG_AGO, before: datetime
+    ) -> int:
+        """Give back what was leased then to workers that say they hold only this: the rest never reached them.
+
+        What they were given later, by whoever they turned to, is not in the list and yet their own.
         """
 
         async def work(conn: Connection) -> list[Woken]:
             found: list[Woken] = []
             for bucket in range(self._buckets):
                 theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
-                found += (await store.release_unheld(conn, bucket=bucket, worker=worker, held=theirs, before=before))[1]
+                _, woken = await store.release_unheld(
+                    conn, bucket=bucket, workers=workers, held=theirs, after=after, before=before
+                )
+                found += woken
             return found
 
         woken = await self._database.run(work)

@@ -49,6 +49,7 @@ class Dispatcher:
         self._maybe_ready: dict[str, None] = {}
         self._claiming = ""  # the topic a claim is under way for
         self._submitting: set[asyncio.Task[Submitted]] = set()
+        self._sorting_out: Sequence[str] = ()  # workers whose lost claims are being given back
         self._something_changed = asyncio.Event()
         self._is_draining = False
 
@@ -164,7 +165,7 @@ class Dispatcher:
         topic, others = job.routed_topic, {*self._maybe_ready, self._claiming}
         seats = self._by_topic.get(topic, {})
         for seat in seats.values():
-            if seat.credit(topic) > 0 and not seat.serves_any(others):
+            if seat.credit(topic) > 0 and not seat.serves_any(others) and seat.worker not in self._sorting_out:
                 seats[seat.worker] = seats.pop(seat.worker)
                 return seat
         return None
@@ -175,7 +176,7 @@ class Dispatcher:
             submitted, claim = await self._claims.submit_claimed(job, worker=seat.worker)
         finally:
             seat.free_place(topic)
-        if claim is None:
+        if claim is None or claim.id in seat.held:  # it was handed over before: its id is the caller's, and given twice
             return submitted
         if self._seats.get(seat.worker) is seat and seat.credit(topic) > 0:
             seat.hand([claim], claimed_at=asked_at)
@@ -215,6 +216,8 @@ class Dispatcher:
             await asyncio.wait(self._submitting)
 
     async def _step(self) -> None:
+        if workers := self._claims.lost.workers:
+            await self._give_back_lost(workers)
         topic = self._next_topic()
         if topic is None:
             await self._wait_or_look()
@@ -222,6 +225,27 @@ class Dispatcher:
         if self._credit(topic) < self._worth_asking(topic):
             await asyncio.sleep(GATHER)
         await self._claim(topic)
+
+    async def _give_back_lost(self, workers: Sequence[str]) -> None:
+        """Give back what was leased to workers here by claims whose answers were lost.
+
+        Not while a submit claims for one of them. Of one that is not here it is given back where it goes on, and where
+        not all is known that it holds, its leases end.
+        """
+        seats = {worker: seat for worker in workers if (seat := self._seats.get(worker)) and seat.knows_all_it_holds}
+        for worker in workers:
+            if worker not in seats:
+                self._claims.lost.forget(worker)
+        ready = [worker for worker, seat in seats.items() if not seat.is_awaiting_claims]
+        if not ready:
+            return
+        self._sorting_out = ready
+        try:
+            await self._claims.give_back_lost(
+                ready, lambda: [Lease(*item) for worker in ready for item in seats[worker].held.items()]
+            )
+        finally:
+            self._sorting_out = ()
 
     def _next_topic(self) -> str | None:
         """The topic that has waited longest among those with work and someone to do it."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PATIENCE = timedelta(seconds=5)
 HEARING = 2.0  # seconds for a notification to arrive
 PINS = 5  # that are looked at
+COUNTED = 200_000  # jobs in one state that are counted: a few hundredths of a second
+MISCOUNTS = 20  # that are read
 
 Look = Callable[[], Awaitable[list[Finding]]]
 
@@ -76,6 +78,7 @@ class Doctor:
             ("wraparound", self._wraparound),
             ("notifier", self._notifier),
             ("duties", self._duties),
+            ("counts", self._counts),
             ("workers", self._workers),
             ("schedules", self._schedules),
             ("tokens", self._tokens),
@@ -151,6 +154,15 @@ class Doctor:
         lateness = await self._database.run(work)
         workers = await self._database.run(list_workers)
         return judge.judge_lateness(lateness, workers, self._settings.lease)
+
+    async def _counts(self) -> list[Finding]:
+        counts = await self._database.run(jobs_store.count_jobs)
+        said = {status: sum(states.get(status, 0) for states in counts.values()) for status in JobStatus}
+        few = [status for status, jobs in said.items() if jobs <= COUNTED]
+        found = await self._database.run(
+            lambda conn: store.miscounts(conn, buckets=self._buckets, statuses=few, limit=MISCOUNTS)
+        )
+        return judge.judge_counts(found, [status.value for status in JobStatus if status not in few])
 
     async def _workers(self) -> list[Finding]:
         workers = await self._database.run(list_workers)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -15,8 +17,8 @@ import msgspec
 from pulse.engine.lists import Read, list_ids, read_each, read_in_order
 from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job
 from pulse.engine.submits import hints, place, submit_placed
-from pulse.engine.sweeps import sweep
-from pulse.model.errors import IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
+from pulse.engine.sweeps import Find, Swept, sweep, was_there
+from pulse.model.errors import Conflict, IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
 from pulse.model.ids import bucket_of_id, by_bucket
 from pulse.model.jobs import (
     BATCH_LIMIT,
@@ -116,16 +118,22 @@ class Jobs:
         """Give a dead letter a fresh budget of attempts and send it back to work."""
         return await self._act_on_one(job_id, self.replay_many)
 
-    async def replay_many(self, job_ids: Sequence[UUID]) -> Outcomes:
-        """For each id: None if it was replayed, else why not."""
+    async def replay_many(self, job_ids: Sequence[UUID], *, before: datetime | None = None) -> Outcomes:
+        """For each id: None if it was replayed, else why not.
+
+        Only those that died by `before`, which is now if it is not given: one that dies again stays dead, also where
+        the statement is repeated because its answer was lost.
+        """
+        check_size("ids", job_ids)
+        began_at = before if before is not None else await self._database.run(store.read_clock)
 
         async def replay(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             await store.free_replayed_keys(conn, bucket=bucket, ids=ids)
-            moved, woken = await store.replay_jobs(conn, bucket=bucket, ids=ids)
+            moved, woken = await store.replay_jobs(conn, bucket=bucket, ids=ids, before=began_at)
             self._wakeups.wake(woken)
             return moved
 
-        return await self._act_on_many(job_ids, JobEvent.REPLAY, replay)
+        return await self._act_on_many(job_ids, JobEvent.REPLAY, replay, before=began_at)
 
     async def run_now(self, job_id: UUID) -> Job:
         """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
@@ -137,10 +145,23 @@ class Jobs:
 
         return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, hasten))
 
-    async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
-        """Replay the dead letters that match, newest first, `limit` at most; answers with how many."""
+    async def replay_matching(
+        self,
+        wanted: JobFilter,
+        *,
+        after: str | None = None,
+        limit: int = BATCH_LIMIT,
+        find: Find[JobHead] | None = None,
+    ) -> Swept:
+        """Replay the dead letters that match and are there now, newest first, `limit` at most.
+
+        To go on, give the `next` of the answer as `after`. What dies meanwhile comes before it in the list, and so is
+        left alone, whoever asks and however often.
+        """
         dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
-        return (await sweep(self.find_heads, self.replay_many, dead, limit=limit)).done
+        before = await self._database.run(store.read_clock)
+        act = partial(self.replay_many, before=before)
+        return await sweep(find or self.find_heads, act, dead, before=before, after=after, limit=limit)
 
     # --- operators
 
@@ -247,7 +268,9 @@ class Jobs:
             raise problem
         return await self.get(job_id)
 
-    async def _act_on_many(self, job_ids: Sequence[UUID], event: JobEvent, act: Act) -> Outcomes:
+    async def _act_on_many(
+        self, job_ids: Sequence[UUID], event: JobEvent, act: Act, *, before: datetime | None = None
+    ) -> Outcomes:
         """Act on all that are in a state for it, and come back to rows that a handler holds for a moment."""
         check_size("ids", job_ids)
         outcomes: Outcomes = dict.fromkeys(job_ids)
@@ -258,7 +281,7 @@ class Jobs:
             if not (left := [job_id for job_id in left if job_id not in moved]):
                 break
             found = await self._read(left)
-            outcomes |= {job_id: _why_not(job_id, found.get(job_id), event) for job_id in left}
+            outcomes |= {job_id: _why_not(job_id, found.get(job_id), event, before) for job_id in left}
             if not (left := [job_id for job_id in left if isinstance(outcomes[job_id], JobBusy)]):
                 break
             await asyncio.sleep(0.01 * 2**tries)
@@ -272,9 +295,11 @@ async def _act(conn: Connection, job_ids: Sequence[UUID], act: Act) -> set[UUID]
     return moved
 
 
-def _why_not(job_id: UUID, job: Job | None, event: JobEvent) -> PulseError:
+def _why_not(job_id: UUID, job: Job | None, event: JobEvent, before: datetime | None) -> PulseError:
     if job is None:
         return JobNotFound(job_id)
+    if before is not None and not was_there(job, before):
+        return Conflict(f"job {job_id} has become {job.status} since this began, so it was left alone")
     if (job.status, event) not in TRANSITIONS:
         return IllegalTransition(job_id, job.status, event)
     if event is JobEvent.REPLAY and job.unique_key:

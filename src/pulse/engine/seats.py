@@ -138,6 +138,15 @@ class Seat:
         """How many more jobs of the topic it can begin: a topic of several pools needs a place in each."""
         return min((self._free[number] - self._kept[number] for number in self._pools_of.get(topic, ())), default=0)
 
+    @property
+    def is_awaiting_claims(self) -> bool:
+        """Whether jobs are just being claimed for it."""
+        return any(self._kept)
+
+    @property
+    def knows_all_it_holds(self) -> bool:
+        return len(self.held) < HELD_LIMIT
+
     def serves_any(self, topics: Set[str]) -> bool:
         return not self._pools_of.keys().isdisjoint(topics)
 

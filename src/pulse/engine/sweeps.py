@@ -14,9 +14,11 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.jobs import PAGE_LIMIT, JobFilter
+from pulse.model.jobs import PAGE_LIMIT, JobFilter, JobStatus
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pulse.engine.jobs import Outcomes
     from pulse.model.jobs import Job, JobHead
     from pulse.model.redaction import Redaction
@@ -88,18 +90,32 @@ async def sweep(
     act: Callable[[Sequence[UUID]], Awaitable[Outcomes]],
     wanted: JobFilter,
     *,
+    before: datetime,
     after: str | None = None,
     limit: int,
     patience: float = float("inf"),
-    is_meant: Callable[[J], bool] = lambda _job: True,
 ) -> Swept:
-    """Act on those that match, in the order of their list, until `limit` of them were moved or patience ends."""
+    """Act on those that match, in the order of their list, until `limit` of them were moved or patience ends.
+
+    Only on those that were in their state by `before`, the database's time when the operation began: a job that is
+    replayed and dies again at once would be replayed for ever.
+    """
     give_up_at = time.monotonic() + patience
     done = refused = 0
     while True:
         page = await find(wanted, after=after, limit=min(PAGE_LIMIT, limit - done))
-        outcomes = await act([job.id for job in page.jobs if is_meant(job)])
+        outcomes = await act([job.id for job in page.jobs if was_there(job, before)])
         moved = sum(problem is None for problem in outcomes.values())
         done, refused, after = done + moved, refused + len(outcomes) - moved, page.next
         if after is None or done >= limit or time.monotonic() > give_up_at:
             return Swept(done, refused, after)
+
+
+def was_there(job: Job | JobHead, before: datetime) -> bool:
+    """Whether a job was in its state by then. What was submitted, claimed, made ready or died later was not."""
+    entered = {
+        JobStatus.PENDING: job.ready_at,
+        JobStatus.RUNNING: job.claimed_at,
+        JobStatus.DEAD_LETTERED: job.finished_at,
+    }
+    return (entered.get(job.status) or job.submitted_at) <= before

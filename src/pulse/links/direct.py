@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Loop
 from pulse.links.link import Batch
+from pulse.model.errors import PulseError
 from pulse.model.ids import Mint
-from pulse.model.jobs import FINISHED, JobStatus
+from pulse.model.jobs import FINISHED, JobStatus, Lease
 from pulse.model.workers import Presence
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pulse.engine.schedules import Schedules
     from pulse.links.link import Desk
     from pulse.model.explaining import Explanation
-    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
+    from pulse.model.jobs import Answer, Claim, Job, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
 
 
@@ -109,17 +110,32 @@ class DirectLink:
         return await self._engine.explain(job_id)
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        await self._give_back_lost()
         return await self._claims.ready_topics(topics)
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
         asked_at = time.monotonic()
         claims = await self._claims.claim(topic, worker=worker, slots=slots)
+        await self._give_back_lost(claims)
         return Batch(claims, asked_at + self.lease)
 
     async def stop_claiming(self) -> Sequence[Claim]:
         if self._desk is not None:
             await self._engine.workers.leave(self._desk.name)
+        await self._give_back_lost()
         return []
+
+    async def _give_back_lost(self, claims: Sequence[Claim] = ()) -> None:
+        """Give back what was leased to this worker by claims whose answers were lost; `claims` have just arrived.
+
+        A worker asks for one thing at a time, so no claim is under way.
+        """
+        workers, desk = self._claims.lost.workers, self._desk
+        if not workers or desk is None:
+            return
+        arrived = [Lease(claim.id, claim.lease_id) for claim in claims]
+        with suppress(PulseError):  # the next question tries again
+            await self._claims.give_back_lost(workers, lambda: [*desk.held(), *arrived])
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         return await self._claims.report(reports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from pulse.engine.sweeps import Swept
 from pulse.links.remote_alarms import RemoteAlarms
 from pulse.links.remote_errors import KINDS, make_error
 from pulse.links.remote_schedules import RemoteSchedules
@@ -84,10 +85,10 @@ class RemoteJobs:
         request = pb.RunJobNowRequest(id=str(job_id))
         return convert.read_job(await self._servers.call(lambda server: server.operate.RunJobNow, request))
 
-    async def replay_matching(self, wanted: JobFilter, *, limit: int = BATCH_LIMIT) -> int:
-        request = pb.ReplayJobsRequest(matching=convert.write_filter(wanted), limit=limit)
+    async def replay_matching(self, wanted: JobFilter, *, after: str | None = None, limit: int = BATCH_LIMIT) -> Swept:
+        request = pb.ReplayJobsRequest(matching=convert.write_filter(wanted), limit=limit, after=after or "")
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)
-        return int(answer.done)
+        return Swept(answer.done, 0, answer.next if answer.HasField("next") else None)
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
         request = pb.PauseTopicRequest(topic=topic, reason=reason)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Connections,
         Durability,
         Lateness,
+        Miscount,
         Pin,
         ServerFacts,
         ServerSeen,
@@ -260,6 +261,17 @@ def judge_servers(servers: Sequence[ServerSeen], version: str) -> list[Finding]:
             text = f"{server.address} is of release {server.version}, and this is {version}"
             found.append(warn(name, text, "Within a deploy that is so for a while; then upgrade the older one."))
     return found or [ok(name, f"{listed([server.address for server in servers])} answer")]
+
+
+def judge_counts(miscounts: Sequence[Miscount], left_out: Sequence[str]) -> list[Finding]:
+    name = "counts"
+    if miscounts:
+        named = [f"{each.topic} {each.status} says {each.said:,}, found {each.found:,}" for each in miscounts]
+        text = f"counts that differ from the rows: {listed(named[:MOST_NAMED])}"
+        advice = "Run `select pulse.recount();` in psql: it corrects them, and jobs may go on meanwhile."
+        return [fail(name, text, advice)]
+    not_counted = f"; not compared, for there are too many: {listed(left_out)}" if left_out else ""
+    return [ok(name, f"they are those of the rows{not_counted}")]
 
 
 def judge_schedules(broken: Broken | None, unknown_zones: Sequence[str]) -> list[Finding]:

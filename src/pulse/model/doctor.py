@@ -95,6 +95,15 @@ class Lateness(NamedTuple):
     reap: timedelta | None
 
 
+class Miscount(NamedTuple):
+    """A topic and state of which the counts say something else than the rows."""
+
+    topic: str
+    status: str
+    said: int
+    found: int
+
+
 class Broken(NamedTuple):
     """One of the schedules that are broken, and how many there are."""
 

@@ -215,7 +215,7 @@ with recursive visited as (
 select destination from visited;
 
 -- name: claim_alarms(destinations, quotas, lease)
--- The oldest of each destination, as many as it may have.
+-- The oldest of each destination, as many as it may have. The fence is the time, as in claim_jobs.
 with first as materialized (
     select ready.place
     from unnest(:destinations::text[], :quotas::int[]) as wanted (destination, quota)
@@ -228,7 +228,8 @@ with first as materialized (
     ) as ready
 )
 update pulse.alarms
-set lease_id = lease_id + 1, lease_until = pulse.now() + :lease::interval, attempt = attempt + 1
+set lease_id = greatest(lease_id + 1, (date_part('epoch', pulse.now()) * 1000000)::bigint),
+    lease_until = pulse.now() + :lease::interval, attempt = attempt + 1
 from first
 where alarms.ctid = first.place
 returning id, lease_id, owner, label, payload, url, headers, destination, revision, occurrence, attempt, failure_count,

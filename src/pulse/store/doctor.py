@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from pulse.model.doctor import Ages, Broken, Clock, Connections, Durability, Pin, ServerFacts, TableFacts
+from pulse.model.doctor import Ages, Broken, Clock, Connections, Durability, Miscount, Pin, ServerFacts, TableFacts
 from pulse.store.pool import LOST, connect_options, translate
 from pulse.store.wakeups import send_wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pulse.model.jobs import JobStatus
     from pulse.settings import Settings
     from pulse.store.pool import Connection, Database
 
@@ -58,6 +59,13 @@ async def read_ages(conn: Connection) -> Ages:
 async def oldest_lapsed(conn: Connection, *, buckets: Sequence[int]) -> timedelta | None:
     lapse: timedelta | None = (await conn.rows("oldest_lapsed", buckets=buckets))[0]["lapse"]
     return lapse
+
+
+async def miscounts(
+    conn: Connection, *, buckets: Sequence[int], statuses: Sequence[JobStatus], limit: int
+) -> list[Miscount]:
+    named = [status.value for status in statuses]
+    return [Miscount(*row) for row in await conn.rows("miscounts", buckets=buckets, statuses=named, limit=limit)]
 
 
 async def broken_schedules(conn: Connection) -> Broken | None:

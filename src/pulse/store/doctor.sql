@@ -87,6 +87,14 @@ cross join lateral (
     limit 1000
 ) as lapsed;
 
+-- name: miscounts(buckets, statuses, limit)
+-- Where the counts of these states are not those of the rows, the worst first.
+select topic, status, said, found
+from unnest(:buckets::smallint[]) as home (bucket)
+cross join lateral pulse.miscounts(home.bucket, :statuses::text[])
+order by abs(said - found) desc, topic, status
+limit :limit;
+
 -- name: broken_schedules()
 -- How many, and the first of them.
 select name, coalesce(error, '') as error, payload::text as payload,

@@ -163,6 +163,11 @@ async def submit_claimed(
     return bool(rows), claims[0] if claims else None
 
 
+async def find_own_claim(conn: Connection, placed: Placed, *, worker: str) -> Claim | None:
+    rows = await conn.rows("find_own_claim", bucket=placed.bucket, id=placed.id, worker=worker)
+    return Claim(*rows[0]) if rows else None
+
+
 async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
     await conn.rows(
         "free_keys",
@@ -273,15 +278,16 @@ async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]
 
 
 async def release_unheld(
-    conn: Connection, *, bucket: int, worker: str, held: Sequence[Lease], before: datetime
+    conn: Connection, *, bucket: int, workers: Sequence[str], held: Sequence[Lease], after: datetime, before: datetime
 ) -> tuple[list[ClaimKey], list[Woken]]:
-    """What of a worker's claims is not among these."""
+    """What of these workers' claims is not among these."""
     rows = await conn.rows(
         "release_unheld",
         bucket=bucket,
-        worker=worker,
+        workers=workers,
         ids=[item.id for item in held],
         lease_ids=[item.lease_id for item in held],
+        after=after,
         before=before,
     )
     return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
@@ -335,8 +341,10 @@ async def free_replayed_keys(conn: Connection, *, bucket: int, ids: Sequence[UUI
     await conn.rows("free_replayed_keys", bucket=bucket, ids=ids)
 
 
-async def replay_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
-    rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids)
+async def replay_jobs(
+    conn: Connection, *, bucket: int, ids: Sequence[UUID], before: datetime
+) -> tuple[set[UUID], list[Woken]]:
+    rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids, before=before)
     return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
 
 

@@ -83,7 +83,7 @@ returning case when :message::text is not null then pg_notify(:channel, :message
 -- name: submit_claimed(bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline, result_ttl, tags, trace, worker, lease, mark_urgency, mark_ready_at, mark_id)
 -- One job without a unique key, due at once, leased to a worker that has a place for it: a submit and a claim in one
 -- commit. It waits like any other if its topic is paused or someone is before it, which the same snapshot says; then
--- there is no lease in the answer. No answer at all: the id was there already, and whoever has it keeps it. The row is
+-- there is no lease in the answer. No answer at all: the id was there already, perhaps by this very call (find_own_claim). The row is
 -- what submit_job and claim_jobs would have left, fence and tally included but for the state it never was in.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -125,6 +125,14 @@ select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, ref
     ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
 from submitted;
 
+-- name: find_own_claim(bucket, id, worker)
+-- The claim that submit_claimed made for this worker, if its answer was lost and nothing has happened to the job since.
+select id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
+from pulse.jobs
+where bucket = :bucket and id = :id and lease_until is not null and locked_by = :worker
+    and attempt = 1 and claimed_at = submitted_at;
+
 -- name: free_keys(buckets, topics, keys)
 -- Let go of unique keys whose window has passed, before new jobs ask for them. A running job lets go when it ends.
 with passed as materialized (
@@ -158,10 +166,16 @@ left join lateral (
 -- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
 -- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
 -- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
--- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key; all of them
--- will move, so they can be counted beforehand. An array numbers them for less than a window would.
+-- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key. An array numbers
+-- them for less than a window would.
+-- A row that was changed and committed between the snapshot and the lock is locked in its newest version, whose place
+-- the snapshot cannot see: it does not move. So what is counted is what the update returned, never what was locked. The
+-- row waits for the next claim, which is not far: whatever changes a waiting row (a passed unique key, a release) wakes
+-- its topic when it commits.
+-- The fence of a claim is the time, or one more than the last: a standby that takes over without the last claims knows
+-- nothing of their fences, and must not give them out again.
 with first as materialized (
-    select bucket, ctid as place, ready_at
+    select bucket, ctid as place
     from pulse.jobs
     where bucket = :bucket and topic = :topic and status = 'PENDING'
         and (-priority, ready_at, id) > (:mark_urgency::smallint, :mark_ready_at::timestamptz, :mark_id::uuid)
@@ -177,24 +191,27 @@ seated as (
     cross join lateral unnest(row.places) with ordinality as dealt (place, seat)
     limit :limit
 ),
+claimed as (
+    update pulse.jobs
+    set status = 'RUNNING',
+        attempt = attempt + 1,
+        lease_id = greatest(lease_id + 1, (date_part('epoch', pulse.now()) * 1000000)::bigint),
+        locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
+        claimed_at = pulse.now(),
+        lease_until = pulse.now() + :lease::interval
+    from seated
+    where jobs.bucket = seated.bucket and jobs.ctid = seated.place
+    returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
+        ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
+),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at, took, seconds)
     select :bucket, :topic, 'PENDING', 'RUNNING', count(*), pulse.now(),
         pulse.took_class(pulse.now() - ready_at) as took, sum(date_part('epoch', pulse.now() - ready_at))
-    from first
+    from claimed
     group by took
 )
-update pulse.jobs
-set status = 'RUNNING',
-    attempt = attempt + 1,
-    lease_id = lease_id + 1,
-    locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
-    claimed_at = pulse.now(),
-    lease_until = pulse.now() + :lease::interval
-from seated
-where jobs.bucket = seated.bucket and jobs.ctid = seated.place
-returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
-    ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for;
+select * from claimed;
 
 -- name: ready_topics(buckets, topics)
 -- Which of these have work waiting: what a worker asks at each tick, once for all its topics.
@@ -451,14 +468,15 @@ select id, lease_id, topic, priority from released;
 -- name: read_clock()
 select pulse.now() as now;
 
--- name: release_unheld(bucket, worker, ids, lease_ids, before)
--- As release_jobs, for all that is leased to a worker but what it holds: it never arrived. Only what was claimed before
--- the worker said so: whoever runs this late must not take away what it was given since. Reads everything that runs,
--- which is little beside what such a worker has lost.
+-- name: release_unheld(bucket, workers, ids, lease_ids, after, before)
+-- As release_jobs, for all that is leased to these workers but what they hold: it never arrived. Only what was claimed
+-- between the two instants: whoever runs this late must not take away what they were given since. Reads what was claimed
+-- meanwhile and still runs, which is little beside what such a worker has lost.
 with held as materialized (
     select bucket, ctid as place
     from pulse.jobs
-    where bucket = :bucket and status = 'RUNNING' and locked_by = :worker and claimed_at < :before::timestamptz
+    where bucket = :bucket and status = 'RUNNING' and locked_by = any(:workers::text[])
+        and claimed_at > :after::timestamptz and claimed_at < :before::timestamptz
         and (id, lease_id) not in (select * from unnest(:ids::uuid[], :lease_ids::bigint[]))
     limit 10000
     for no key update skip locked
@@ -627,8 +645,8 @@ update pulse.jobs set key_held_until = null
 from passed
 where jobs.bucket = passed.bucket and jobs.ctid = passed.place;
 
--- name: replay_jobs(bucket, ids)
--- Dead letters back to work with a fresh budget. A unique key is taken back with it; where another job holds
+-- name: replay_jobs(bucket, ids, before)
+-- Dead letters back to work with a fresh budget, if they died by then. A unique key is taken back with it; where another job holds
 -- the key by now, or two of these share one, the job stays where it is.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -637,7 +655,7 @@ named as materialized (
     select job.*
     from unnest(:ids::uuid[]) as wanted (id)
     cross join lateral (
-        select bucket, ctid as place, id, topic, status, unique_key from pulse.jobs
+        select bucket, ctid as place, id, topic, status, unique_key, finished_at from pulse.jobs
         where bucket = :bucket and jobs.id = wanted.id
         for no key update skip locked
     ) as job
@@ -651,7 +669,7 @@ dead as (
             and key_held_until is not null and jobs.id <> named.id
         offset 0
     ) as holder on true
-    where status = 'DEAD_LETTERED' and holder.id is null
+    where status = 'DEAD_LETTERED' and finished_at <= :before::timestamptz and holder.id is null
 ),
 chosen as materialized (
     select distinct on (topic, coalesce(unique_key, id::text)) bucket, place from dead

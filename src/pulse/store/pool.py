@@ -65,8 +65,8 @@ CONFLICTS = (
 )
 # The link is gone, or this server is not (or no longer) one that takes writes. A statement may have been applied
 # all the same. All of ours can be repeated: ids are minted before, fences are checked within. A claim whose answer
-# was lost (and a submit that claims) is the one that leaves a trace: its jobs are leased to nobody, and come back,
-# charged, when the lease ends.
+# was lost (and a submit that claims) is the one that leaves a trace, jobs leased to workers who know nothing of them:
+# engine/lost_claims.py has them given back.
 LOST = (
     OSError,
     asyncio.TimeoutError,

@@ -12,19 +12,16 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.job_filters import FIELDS, given_fields, read_filter
 from pulse.doors.dashboard.jobs import ORDERS, count_of, deed_for, find_shown, is_picking, lines
 from pulse.doors.dashboard.views import Action, Look, Part, View
 from pulse.engine.sweeps import search, sweep
 from pulse.model.errors import InvalidFilter, InvalidInput
-from pulse.model.jobs import JobStatus
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
-    from pulse.model.jobs import JobFilter, JobHead
+    from pulse.model.jobs import JobFilter
 
 ACTING = Right.OPERATE
 SHOWN = 10
@@ -72,15 +69,18 @@ async def carry_on(look: Look, form: Mapping[str, str]) -> Part:
     look.caller.check(ACTING, wanted.topic or "*")
     deed = _deed_for(wanted)
     jobs = look.served.engine.jobs
-    act = jobs.replay_many if deed == "replay" else partial(jobs.cancel_many, reason=form.get("reason", "").strip())
+    if deed == "replay":
+        act = partial(jobs.replay_many, before=before)
+    else:
+        act = partial(jobs.cancel_many, reason=form.get("reason", "").strip())
     swept = await sweep(
         find_shown(look),
         act,
-        _submitted_before(wanted, before),
+        wanted,
+        before=before,
         after=form.get("after") or None,
         limit=STEP,
         patience=STEP_TIME,
-        is_meant=partial(_was_there, before=before),
     )
     done, refused = _read_count(form, "done") + swept.done, _read_count(form, "refused") + swept.refused
     carried = fields | {"before": form["before"], "reason": form.get("reason", ""), "count": form.get("count", "")}
@@ -113,22 +113,6 @@ def _instants(wanted: JobFilter) -> dict[str, str]:
     """An age counts from the preview, not from each step."""
     found = {"since": wanted.submitted_after, "until": wanted.submitted_before}
     return {name: instant.isoformat() for name, instant in found.items() if instant is not None}
-
-
-def _submitted_before(wanted: JobFilter, before: datetime) -> JobFilter:
-    until = min(before, wanted.submitted_before or before)
-    return msgspec.structs.replace(wanted, submitted_before=until)
-
-
-def _was_there(job: JobHead, *, before: datetime) -> bool:
-    """A dead letter that died later, or a job that was claimed later, is not one that was shown."""
-    entered = {
-        JobStatus.PENDING: job.ready_at,
-        JobStatus.RUNNING: job.claimed_at,
-        JobStatus.DEAD_LETTERED: job.finished_at,
-    }
-    at = entered.get(job.status)
-    return at is None or at <= before
 
 
 def _read_instant(text: str) -> datetime:

@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import msgspec
-
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
-from pulse.engine.sweeps import as_shown, sweep
+from pulse.engine.sweeps import as_shown
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import BATCH_LIMIT, JobFilter, JobStatus, check_size
 from pulse.model.workers import WorkerSeen
@@ -38,6 +36,7 @@ class OperateDoor(pb_grpc.OperateServicer):
         self._jobs = engine.jobs
         self._redaction = engine.settings.redaction
         self._find = as_shown(engine.jobs.find, self._redaction)
+        self._find_heads = as_shown(engine.jobs.find_heads, self._redaction)
         self._explain = engine.explain
         self._statistics = engine.statistics
         self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
@@ -83,10 +82,10 @@ class OperateDoor(pb_grpc.OperateServicer):
         wanted = _read_dead(request.matching)
         self._check(ACT, wanted.topic or "*")
         limit = _read_limit(request.limit)
-        if wanted.error is None or not self._redaction:
-            return pb.ActResponse(done=await self._jobs.replay_matching(wanted, limit=limit))
-        dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
-        return pb.ActResponse(done=(await sweep(self._find, self._jobs.replay_many, dead, limit=limit)).done)
+        swept = await self._jobs.replay_matching(
+            wanted, after=request.after or None, limit=limit, find=self._find_heads
+        )
+        return pb.ActResponse(done=swept.done, next=swept.next)
 
     @answering
     async def RunJobNow(self, request: pb.RunJobNowRequest, _context: Context) -> pb.Job:

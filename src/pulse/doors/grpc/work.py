@@ -119,7 +119,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         await self._engine.wakeups.tell_moved(seat.worker)
         await asyncio.sleep(MOVING)
         before = asked_at + timedelta(seconds=2 * MOVING)
-        if given_back := await self._claims.release_unheld(seat.worker, held, before=before):
+        if given_back := await self._claims.release_unheld([seat.worker], held, before=before):
             log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
         claims = await self._claims.claims_of(held)
         for lease in held:
