@@ -7,7 +7,6 @@ them take turns on the reserved connection: each is short, and an idle process h
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -24,11 +23,11 @@ from pulse.store.schedules import prune_fires
 from pulse.store.sessions import prune_sessions
 from pulse.store.statistics import forget_series, prune_series
 from pulse.store.wakeups import SOON
+from pulse.store.watch import Look, look_at_leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pulse.settings import Settings
     from pulse.store.jobs import DutyPeek, Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
@@ -53,7 +52,7 @@ class Duties:
         self._wakeups = wakeups
         self._settings = database.settings
         self._buckets = list(range(buckets))
-        self._settling = Settling(self._settings)
+        self._failed_to_look = False  # the last time
         self._pruned_up_to = FIRST_ID
         self.fires = Fires(database, wakeups, instruments)
         self._fire = Loop("fire", self.fires.step)
@@ -138,27 +137,43 @@ class Duties:
         return min(ahead, default=timedelta.max), woken
 
     async def watch(self) -> timedelta:
-        """Reap, but not while the database may have been away: an outage must not expire everybody at once."""
+        """Note that leases are looked after, and reap those that may be judged: after an absence of the database or of
+        everybody who watches, those of the living look expired, too."""
         try:
-            await self._expired_buckets()  # while it waits, too: an outage then must start the wait again
-            if wait := self._settling.remaining():
-                return min(wait, self._settings.watchdog)
-            reaped = await self.reap()
+            look = await self._database.run(self._look, reserved=True)
+            if self._failed_to_look:  # whoever was cut off as well gets until the next look
+                self._failed_to_look = False
+                return self._pause_after(look)
+            reaped = await self.reap(look)
         except Exception:
-            self._settling.restart()
+            self._failed_to_look = True
             raise
-        return AT_ONCE if reaped >= BATCH else self._settings.watchdog
+        return AT_ONCE if reaped >= BATCH else self._pause_after(look)
 
-    async def _expired_buckets(self) -> list[int]:
-        return await self._database.run(lambda conn: store.expired_buckets(conn, buckets=self._buckets), reserved=True)
+    async def _look(self, conn: Connection) -> Look:
+        settings = self._settings
+        # A lease that is renewed at every heartbeat has this much left at any time. Where the watchdog looks more
+        # seldom than that, only an absence that is longer than its own pause can be told.
+        longest_gap = max(settings.lease - settings.heartbeat, settings.watchdog * 1.5)
+        spacing = min(settings.watchdog, longest_gap) / 4
+        return await look_at_leases(
+            conn, buckets=self._buckets, lease=settings.lease, longest_gap=longest_gap, spacing=spacing
+        )
 
-    async def reap(self) -> int:
-        """Take expired leases away, through the same path as a reported failure; answers with how many."""
+    def _pause_after(self, look: Look) -> timedelta:
+        """Sooner while the fleet is not steady, so that a life that is cut short counts for as long as it was."""
+        watchdog = self._settings.watchdog
+        return min(watchdog / 2, look.until_steady) if look.until_steady else watchdog
+
+    async def reap(self, look: Look | None = None) -> int:
+        """Take expired leases away, through the same path as a reported failure; answers with how many. Without a look,
+        whatever has expired."""
 
         async def work(conn: Connection) -> int:
+            ended_before = look.ended_before if look else await store.read_clock(conn)
             reaped = 0
-            for bucket in await store.expired_buckets(conn, buckets=self._buckets):
-                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH)
+            for bucket in look.buckets if look else self._buckets:
+                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before)
                 self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
                 if waits := [job.wait for job in moved if job.wait is not None]:
                     self._wakeups.wake_later(min(waits))
@@ -209,29 +224,3 @@ class Duties:
         if TALLY_BATCH in rolled:
             return AT_ONCE
         return TALLY_EVERY if any(rolled) else TALLY_IDLE
-
-
-class Settling:
-    """One lease of unbroken contact with the database must pass before leases are judged.
-
-    After an outage every lease looks expired, though most workers are alive and about to renew theirs.
-    """
-
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lease = settings.lease.total_seconds()
-        # A renewed lease has this much left at least, so a standstill no longer than that between two looks of the
-        # watchdog expires nobody who is well.
-        spare = settings.lease - settings.heartbeat
-        self._longest_gap = (settings.watchdog + spare).total_seconds()
-        self._clock = clock
-        self._since = self._last = clock()
-
-    def restart(self) -> None:
-        self._since = self._last = self._clock()
-
-    def remaining(self) -> timedelta:
-        """How long still. To be asked right after each contact."""
-        if self._clock() - self._last > self._longest_gap:  # the database was away, or this process stood still
-            self.restart()
-        self._last = self._clock()
-        return timedelta(seconds=max(0.0, self._since + self._lease - self._last))

@@ -303,12 +303,8 @@ async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return [ClaimRow(row["id"], row["lease_id"], row["topic"], row["locked_by"]) for row in rows]
 
 
-async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[int]:
-    return [row["bucket"] for row in await conn.rows("expired_buckets", buckets=buckets)]
-
-
-async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[Moved]:
-    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit)
+async def reap_jobs(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[Moved]:
+    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit, ended_before=ended_before)
     return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
 
 

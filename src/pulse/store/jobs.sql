@@ -368,7 +368,7 @@ tallied as (
 )
 select id, lease_id, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
--- name: reap_jobs(bucket, limit)
+-- name: reap_jobs(bucket, limit, ended_before)
 -- The failure report a worker did not live to make. It takes the claim away, so it raises the fence.
 with expired as materialized (
     select jobs.bucket, jobs.ctid as place, next.run_at, jobs.lease_id,
@@ -377,7 +377,7 @@ with expired as materialized (
     cross join lateral (
         select pulse.now() + pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text) as run_at
     ) as next
-    where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < pulse.now()
+    where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < :ended_before
     limit :limit
     for no key update of jobs skip locked
 ),
@@ -407,16 +407,6 @@ tallied as (
     select :bucket, topic, 'RUNNING', status, count(*), pulse.now(), -1 from moved group by topic, status
 )
 select id, status, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
-
--- name: expired_buckets(buckets)
--- Where the watchdog has anything to do.
-select home.bucket
-from unnest(:buckets::smallint[]) as home (bucket)
-cross join lateral (
-    select from pulse.jobs
-    where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < pulse.now()
-    limit 1
-) as expired;
 
 -- name: release_jobs(bucket, ids, lease_ids)
 -- Give claims back that were never started: not charged, and out of the releaser's hands for good.
