@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 
 from pulse.model.errors import InvalidSettings, SchemaMismatch
-from pulse.store.pool import LOST, check_server, connect_options, translate
+from pulse.store.pool import LOST, check_server, connect, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
@@ -201,10 +201,9 @@ async def read_state(conn: asyncpg.Connection, schema: str) -> SchemaState:
 
 async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
-        conn: asyncpg.Connection = await asyncpg.connect(**connect_options(settings))
+        return await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error, settings) from error
-    return conn
 
 
 async def drop_schema(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -23,6 +24,7 @@ from pulse.model.errors import (
     SchemaMismatch,
     UnsupportedDatabase,
 )
+from pulse.store.hosts import Host, in_order, read_hosts, remember, says_which
 from pulse.store.place import place_of
 from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
@@ -38,6 +40,8 @@ T = TypeVar("T")
 
 OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
+CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
+HOST_PATIENCE = 2.0  # the same where there are others to try
 SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
@@ -167,7 +171,7 @@ class Lane:
             if not idle.is_closed():
                 return idle
             self._drop(idle)
-        raw: RawConnection = await asyncpg.connect(**connect_options(self._settings))
+        raw = await connect(self._settings)
         self._open.add(raw)
         return raw
 
@@ -257,10 +261,10 @@ class Database:
             except LOST as error:
                 self.errors += 1
                 losses += 1
-                delay = self._backoff.delay(losses).total_seconds()
-                if asyncio.get_running_loop().time() + delay > give_up_at:
+                left = give_up_at - asyncio.get_running_loop().time()
+                if left <= 0:
                     raise translate(error) from error
-                await asyncio.sleep(delay)
+                await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
             except asyncpg.PostgresError as error:
                 self.errors += 1
                 raise translate(error) from error
@@ -280,7 +284,7 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
     options: dict[str, Any] = {
         "dsn": settings.database_url,
-        "timeout": 5,
+        "timeout": CONNECT_PATIENCE,
         "command_timeout": settings.patience.total_seconds(),
         "server_settings": {"application_name": "pulse"},
     }
@@ -288,15 +292,58 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         options["statement_cache_size"] = 0
     else:
         options["server_settings"] |= PLAN_SETTINGS | {"default_transaction_isolation": "read committed"}
-    if "," in settings.database_url.split("?", 1)[0]:
+    if len(read_hosts(settings.database_url)) > 1 and not says_which(settings.database_url):
         options["target_session_attrs"] = "read-write"  # several hosts: the one that takes writes
     return options
+
+
+async def connect(settings: Settings, *, url: str | None = None, **changed: object) -> RawConnection:
+    """Open a connection, to `url` if it is given. All of ours are opened here.
+
+    Of several hosts each has its own deadline: one that hangs, instead of refusing, must not keep us from the next.
+    """
+    if url is not None:
+        settings = replace(settings, database_url=url)
+    options = connect_options(settings) | changed
+    hosts = read_hosts(options["dsn"])
+    if len(hosts) < 2:
+        conn: RawConnection = await asyncpg.connect(**options)
+        return conn
+    return await _connect_to_one_of(hosts, options, settings.patience.total_seconds())
+
+
+async def _connect_to_one_of(hosts: list[Host], options: dict[str, Any], patience: float) -> RawConnection:
+    """Try each host in short; then, while there is time, once more those that did not answer."""
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + patience
+    errors: list[BaseException] = []
+    left = in_order(hosts)
+    for deadline in (HOST_PATIENCE, CONNECT_PATIENCE):
+        silent: list[Host] = []
+        for number, host in enumerate(left):
+            share = max(0.001, give_up_at - clock()) / (len(left) - number)
+            place = {"host": host.name, "port": host.port, "timeout": min(deadline, share)}
+            try:
+                conn: RawConnection = await asyncpg.connect(**options | place)
+            except (*LOST, asyncpg.PostgresError) as error:
+                errors.append(error)
+                silent += [host] if isinstance(error, TimeoutError) else []
+            else:
+                remember(hosts, host)
+                return conn
+        left = silent if clock() < give_up_at else []
+    raise max(errors, key=_tells)
+
+
+def _tells(error: BaseException) -> int:
+    """How much an error says of why nobody could connect: a refusal more than silence."""
+    return (not isinstance(error, TimeoutError)) + (not isinstance(error, LOST))
 
 
 async def check_server(settings: Settings) -> None:
     """Refuse a server on which our promises would not hold, before anything is done there."""
     try:
-        conn = await asyncpg.connect(**connect_options(settings))
+        conn = await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error, settings) from error
     try:

@@ -19,13 +19,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import asyncpg
 
 from pulse.model.errors import PulseError
 from pulse.store.jobs import Woken
-from pulse.store.pool import LOST, Connection, Database, connect_options
+from pulse.store.pool import LOST, Connection, Database, connect
 from pulse.store.statements import in_schema
 from pulse.timing.backoff import Backoff
 
@@ -176,9 +175,7 @@ class Wakeups:
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
 
     async def _listen_until_lost(self) -> None:
-        options = connect_options(self._settings)
-        options["dsn"] = self._settings.listen_url or self._settings.database_url
-        conn: asyncpg.Connection[Any] = await asyncpg.connect(**options)
+        conn = await connect(self._settings, url=self._settings.listen_url)
         is_closed = asyncio.Event()
         conn.add_termination_listener(lambda _: is_closed.set())
         try:
