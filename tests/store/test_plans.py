@@ -105,6 +105,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "reap_jobs": ([bucket, 100, EVER], "jobs_running"),
         "look_at_leases": ([[bucket], LEASE, LEASE, LEASE], "jobs_running"),
         "peek_duties": ([[bucket]], "jobs_due"),
+        "peek_jobs": ([[bucket]], "jobs_due"),
         "cancel_jobs": ([bucket, ids, "why"], "jobs_pkey"),
         "replay_jobs": ([bucket, ids], "jobs_pkey"),
         "hasten_jobs": ([bucket, ids], "jobs_pkey"),

@@ -2,13 +2,16 @@
 
 Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
 by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
-them take turns on the reserved connection: each is short, and an idle process holds no more connections than it needs.
+them take turns on one connection: each is short, gives up soon where somebody holds a lock, and an idle process holds
+no more connections than it needs.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from pulse.engine.fires import Fires
@@ -16,6 +19,7 @@ from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
 from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
+from pulse.model.errors import Conflict
 from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
 from pulse.store.alarms import prune_alarms
@@ -26,19 +30,28 @@ from pulse.store.wakeups import SOON
 from pulse.store.watch import Look, look_at_leases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulse.store.jobs import DutyPeek, Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
+
+log = logging.getLogger("pulse.duties")
 
 BATCH = 1_000
 FIRST_ID = UUID(int=0)
 TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
+APART_FOR = 10.0  # seconds for which jobs are looked at alone, after somebody's lock on another table
 TALLY_EVERY = timedelta(seconds=2)
 TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps the reading of them cheap
+
+
+class Peek(Protocol):
+    """A statement that tells what is due in each bucket."""
+
+    async def __call__(self, conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]: ...
 
 
 class Duties:
@@ -52,6 +65,7 @@ class Duties:
         self._wakeups = wakeups
         self._settings = database.settings
         self._buckets = list(range(buckets))
+        self._apart_until = 0.0  # on this process's monotonic clock
         self._failed_to_look = False  # the last time
         self._pruned_up_to = FIRST_ID
         self.fires = Fires(database, wakeups, instruments)
@@ -85,16 +99,34 @@ class Duties:
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
 
+        if time.monotonic() < self._apart_until:
+            return await self._promote_apart()
+        try:
+            return await self._promote(store.peek_duties)
+        except Conflict as error:
+            log.warning("jobs are promoted apart from schedules and alarms for %d s: %s", APART_FOR, error)
+            self._apart_until = time.monotonic() + APART_FOR
+            return await self._promote_apart()
+
+    async def _promote_apart(self) -> timedelta:
+        """Promote while somebody's lock on schedules or alarms would hold jobs up. Those are then looked at by their
+        own duties, which wait longer each time if it is theirs that is locked."""
+        for loop in (self._fire, self.wakes.loop):
+            if not loop.failures:
+                loop.wake_within(AT_ONCE)
+        return await self._promote(store.peek_jobs)
+
+    async def _promote(self, look: Peek) -> timedelta:
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
-            for peek in await store.peek_duties(conn, buckets=self._buckets):
+            for peek in await look(conn, buckets=self._buckets):
                 sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 woken += topics
             return sleeps, woken
 
-        sleeps, woken = await self._database.run(work, reserved=True)
+        sleeps, woken = await self._database.run_duty(work)
         self._wakeups.wake(woken)
         return min(sleeps)
 
@@ -140,7 +172,7 @@ class Duties:
         """Note that leases are looked after, and reap those that may be judged: after an absence of the database or of
         everybody who watches, those of the living look expired, too."""
         try:
-            look = await self._database.run(self._look, reserved=True)
+            look = await self._database.run_duty(self._look)
             if self._failed_to_look:  # whoever was cut off as well gets until the next look
                 self._failed_to_look = False
                 return self._pause_after(look)
@@ -180,7 +212,7 @@ class Duties:
                 reaped += len(moved)
             return reaped
 
-        return await self._database.run(work, reserved=True)
+        return await self._database.run_duty(work)
 
     async def prune(self) -> timedelta:
         """Remove what retention no longer keeps, in bounded batches."""
@@ -200,7 +232,7 @@ class Duties:
             )
             return await self._prune_fires(conn) or is_full or BATCH in alarms
 
-        return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
+        return AT_ONCE if await self._database.run_duty(work) else PRUNE_EVERY
 
     async def _prune_fires(self, conn: Connection) -> bool:
         """Old lines of the next so many schedules; answers with whether they have more of them."""
@@ -220,7 +252,7 @@ class Duties:
                 for bucket in await store.tallied_buckets(conn)
             ]
 
-        rolled = await self._database.run(work, reserved=True)
+        rolled = await self._database.run_duty(work)
         if TALLY_BATCH in rolled:
             return AT_ONCE
         return TALLY_EVERY if any(rolled) else TALLY_IDLE

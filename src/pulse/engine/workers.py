@@ -71,7 +71,7 @@ class Workers:
                 await self._note(server, [])
 
     async def _note(self, server: str, workers: Sequence[Presence]) -> None:
-        await self._database.run(lambda conn: store.note_workers(conn, server=server, workers=workers), reserved=True)
+        await self._database.run_duty(lambda conn: store.note_workers(conn, server=server, workers=workers))
 
 
 def _presence(seat: Seat, now: float) -> Presence:

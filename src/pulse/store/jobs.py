@@ -322,6 +322,10 @@ async def peek_duties(conn: Connection, *, buckets: Sequence[int]) -> list[DutyP
     return [DutyPeek(*row) for row in await conn.rows("peek_duties", buckets=buckets)]
 
 
+async def peek_jobs(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:
+    return [DutyPeek(*row) for row in await conn.rows("peek_jobs", buckets=buckets)]
+
+
 async def cancel_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID], reason: str) -> set[UUID]:
     rows = await conn.rows("cancel_jobs", bucket=bucket, ids=ids, reason=reason)
     return {row["id"] for row in rows}

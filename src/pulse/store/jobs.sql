@@ -568,6 +568,29 @@ left join lateral (
     order by deadline limit 1
 ) as late on true;
 
+-- name: peek_jobs(buckets)
+-- The same of jobs alone: it waits for nobody's lock on schedules or alarms.
+select
+    bucket,
+    case when due.run_at is not null
+        then greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() end as until_due,
+    case when late.deadline is not null
+        then greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() end as until_late,
+    null::interval as until_fire,
+    false as is_buffering,
+    null::interval as until_wake
+from unnest(:buckets::smallint[]) as bucket
+left join lateral (
+    select run_at from pulse.jobs
+    where jobs.bucket = bucket.bucket and status in ('SCHEDULED', 'RETRYING')
+    order by run_at limit 1
+) as due on true
+left join lateral (
+    select deadline from pulse.jobs
+    where jobs.bucket = bucket.bucket and deadline is not null and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+    order by deadline limit 1
+) as late on true;
+
 -- name: cancel_jobs(bucket, ids, reason)
 with open as materialized (
     select job.*

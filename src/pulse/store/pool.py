@@ -1,7 +1,7 @@
 """How do statements reach Postgres: connections, transactions, and what is done when they break?
 
-Two lanes lead to the database. Everything goes through the shared one; heartbeats and the watchdog have a
-connection of their own, so that a lease never ends because claims were queueing for a connection.
+Three lanes lead to the database. Everything goes through the shared one. Heartbeats have a connection of their own, so
+that a lease never ends because others were queueing for one; and so have the duties, which wait for no lock for long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from pulse.settings import Settings
 
@@ -42,6 +42,7 @@ OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
 CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
 HOST_PATIENCE = 2.0  # the same where there are others to try
+DUTY_LOCK_PATIENCE = "500ms"  # duties come again; those behind them in the lane must not wait for somebody's lock
 SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
@@ -87,12 +88,15 @@ LOST = (
 class Connection:
     """One connection and the statements of our schema, called by name with named parameters."""
 
-    __slots__ = ("_is_pooled", "_raw", "_statements")
+    __slots__ = ("_is_pooled", "_raw", "_set_local", "_statements")
 
-    def __init__(self, raw: RawConnection, statements: dict[str, Statement], *, is_pooled: bool) -> None:
+    def __init__(
+        self, raw: RawConnection, statements: dict[str, Statement], *, is_pooled: bool, set_local: str = ""
+    ) -> None:
         self._raw = raw
         self._statements = statements
         self._is_pooled = is_pooled
+        self._set_local = set_local
 
     async def rows(self, name: str, /, **parameters: object) -> list[asyncpg.Record]:
         statement = self._statements[name]
@@ -110,7 +114,7 @@ class Connection:
     async def transaction(self) -> AsyncIterator[None]:
         async with self._raw.transaction(isolation="read_committed"):
             if self._is_pooled:  # nothing outlives a transaction there, so the plans are pinned in each
-                await self._raw.execute(_SET_LOCAL)
+                await self._raw.execute(_SET_LOCAL + self._set_local)
             yield
 
     async def execute(self, sql: str) -> None:
@@ -129,9 +133,17 @@ class Lane:
     goes back as it is, and one whose work was cut short is closed instead.
     """
 
-    def __init__(self, settings: Settings, size: int, statements: dict[str, Statement]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        size: int,
+        statements: dict[str, Statement],
+        session: Mapping[str, str] | None = None,
+    ) -> None:
         self._settings = settings
         self._statements = statements
+        self._session = dict(session or {})  # settings of its connections, beside those of all
+        self._set_local = "".join(f"; set local {name} = '{value}'" for name, value in self._session.items())
         self._free_seats = asyncio.Semaphore(size)
         self._idle: list[tuple[RawConnection, float]] = []  # with the time since when
         self._trimming: asyncio.TimerHandle | None = None
@@ -142,7 +154,7 @@ class Lane:
         async with self._free_seats:
             raw = await self._take()
             try:
-                answer = await work(Connection(raw, self._statements, is_pooled=self._settings.pgbouncer))
+                answer = await work(self._connection(raw))
             except asyncpg.PostgresError:  # said by the server, which is ready for the next statement
                 self._give_back(raw)
                 raise
@@ -151,6 +163,9 @@ class Lane:
                 raise
             self._give_back(raw)
             return answer
+
+    def _connection(self, raw: RawConnection) -> Connection:
+        return Connection(raw, self._statements, is_pooled=self._settings.pgbouncer, set_local=self._set_local)
 
     def close(self) -> None:
         self._is_closed = True
@@ -171,7 +186,7 @@ class Lane:
             if not idle.is_closed():
                 return idle
             self._drop(idle)
-        raw = await connect(self._settings)
+        raw = await connect(self._settings, session=self._session)
         self._open.add(raw)
         return raw
 
@@ -214,7 +229,8 @@ class Database:
         self.settings = settings
         self.statements = load_statements(settings.schema)
         self._shared = Lane(settings, settings.pool_size, self.statements)
-        self._reserved = Lane(settings, 1, self.statements)
+        self._reserved = Lane(settings, 1, self.statements)  # heartbeats
+        self._duties = Lane(settings, 1, self.statements, {"lock_timeout": DUTY_LOCK_PATIENCE})
         self._backoff = Backoff()
         self.errors = 0  # ever: lost connections and refused statements, but for conflicts
 
@@ -226,11 +242,11 @@ class Database:
 
     def rest(self) -> None:
         """Nothing is to be done for a while: close what is open and idle."""
-        for lane in (self._shared, self._reserved):
+        for lane in (self._shared, self._reserved, self._duties):
             lane.rest()
 
     async def close(self) -> None:
-        for lane in (self._shared, self._reserved):
+        for lane in (self._shared, self._reserved, self._duties):
             lane.close()
 
     async def __aenter__(self) -> Database:
@@ -245,7 +261,18 @@ class Database:
         Conflicts are tried again at once, a lost connection until `patience` runs out. Work may therefore be done
         twice and must be harmless to repeat: ids are minted before, fences are checked within.
         """
-        lane = self._reserved if reserved else self._shared
+        return await self._run_on(self._reserved if reserved else self._shared, work)
+
+    async def run_duty(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """As `run`, for what every process does beside its work: it gives up soon where somebody holds a lock."""
+        try:
+            return await self._run_on(self._duties, work)
+        except Conflict as error:
+            if isinstance(cause := error.__cause__, asyncpg.LockNotAvailableError):
+                raise Conflict(f"somebody held a lock for longer than {DUTY_LOCK_PATIENCE}: {cause}") from cause
+            raise
+
+    async def _run_on(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
         give_up_at = asyncio.get_running_loop().time() + self.settings.patience.total_seconds()
         conflicts = losses = 0
         while True:
@@ -297,14 +324,18 @@ def connect_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
-async def connect(settings: Settings, *, url: str | None = None, **changed: object) -> RawConnection:
-    """Open a connection, to `url` if it is given. All of ours are opened here.
+async def connect(
+    settings: Settings, *, url: str | None = None, session: Mapping[str, str] | None = None, **changed: object
+) -> RawConnection:
+    """Open a connection, to `url` if it is given, with settings of its session. All of ours are opened here.
 
     Of several hosts each has its own deadline: one that hangs, instead of refusing, must not keep us from the next.
     """
     if url is not None:
         settings = replace(settings, database_url=url)
     options = connect_options(settings) | changed
+    if session and not settings.pgbouncer:  # there each transaction has to set them
+        options["server_settings"] |= session
     hosts = read_hosts(options["dsn"])
     if len(hosts) < 2:
         conn: RawConnection = await asyncpg.connect(**options)
