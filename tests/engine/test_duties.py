@@ -557,7 +557,7 @@ async def test_a_process_that_was_cut_off_judges_from_its_second_look(
         raise DatabaseUnreachable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.duties._database, "run", away)
+        patched.setattr(engine.duties._database, "run_duty", away)
         with pytest.raises(DatabaseUnreachable):
             await engine.duties.watch()
     mine, others = [await a_job(engine, clock, JobStatus.RUNNING, topic="mail") for _ in range(2)]

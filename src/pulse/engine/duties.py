@@ -193,9 +193,11 @@ class Duties:
         )
 
     def _pause_after(self, look: Look) -> timedelta:
-        """Sooner while the fleet is not steady, so that a life that is cut short counts for as long as it was."""
+        """Sooner while leases wait to be judged, so that a life that is cut short counts for as long as it was."""
         watchdog = self._settings.watchdog
-        return min(watchdog / 2, look.until_steady) if look.until_steady else watchdog
+        if not look.until_steady:
+            return watchdog
+        return min(watchdog / 2 if look.buckets else watchdog, look.until_steady)
 
     async def reap(self, look: Look | None = None) -> int:
         """Take expired leases away, through the same path as a reported failure; answers with how many. Without a look,

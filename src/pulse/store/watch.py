@@ -16,7 +16,7 @@ class Look(NamedTuple):
 
     ended_before: datetime  # leases that ended earlier may be taken away
     until_steady: timedelta  # how long until that is so of all
-    buckets: list[int]  # where there are any
+    buckets: list[int]  # where any have ended
 
 
 async def look_at_leases(

@@ -1,6 +1,6 @@
 -- name: look_at_leases(buckets, lease, longest_gap, spacing)
 -- Note that the fleet looks at leases now; answers with the instant before which an ended lease may be taken away, and with
--- the buckets that have such leases (docs/decisions/0039).
+-- the buckets that have ended ones (docs/decisions/0039).
 -- Written at most once in `spacing`, however many processes look. The update that changes nothing takes the lock that
 -- heartbeats need: while they must wait for somebody's lock on the table, so must this, and no look is noted.
 with patience as materialized (
@@ -49,7 +49,7 @@ select ended_before, until_steady, array(
     from unnest(:buckets::smallint[]) as home (bucket)
     cross join lateral (
         select from pulse.jobs
-        where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < ended_before
+        where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < pulse.now()
         limit 1
     ) as expired
 ) as buckets
