@@ -43,6 +43,7 @@ CONFLICT_TRIES = 5
 CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
 HOST_PATIENCE = 2.0  # the same where there are others to try
 DUTY_LOCK_PATIENCE = "500ms"  # duties come again; those behind them in the lane must not wait for somebody's lock
+UNWRITABLE_FOR = 8.0  # seconds that a refused write says that none can be made, unless there is another
 SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
@@ -82,6 +83,13 @@ LOST = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.TargetServerAttributeNotMatched,  # of several hosts none takes writes: a failover, perhaps
+)
+
+# Nothing can be written, whoever tries: a full disk, one that fails, a server that takes no writes.
+UNWRITABLE = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DiskFullError,
+    asyncpg.PostgresIOError,
 )
 
 
@@ -155,6 +163,9 @@ class Lane:
             raw = await self._take()
             try:
                 answer = await work(self._connection(raw))
+            except asyncpg.ReadOnlySQLTransactionError:  # and a new session may find that it is so no longer
+                self._drop(raw)
+                raise
             except asyncpg.PostgresError:  # said by the server, which is ready for the next statement
                 self._give_back(raw)
                 raise
@@ -232,6 +243,7 @@ class Database:
         self._reserved = Lane(settings, 1, self.statements)  # heartbeats
         self._duties = Lane(settings, 1, self.statements, {"lock_timeout": DUTY_LOCK_PATIENCE})
         self._backoff = Backoff()
+        self._refused_write: tuple[float, BaseException] | None = None  # the last one, and when
         self.errors = 0  # ever: lost connections and refused statements, but for conflicts
 
     @classmethod
@@ -286,15 +298,29 @@ class Database:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
             except LOST as error:
-                self.errors += 1
+                self._count(error)
                 losses += 1
                 left = give_up_at - asyncio.get_running_loop().time()
                 if left <= 0:
                     raise translate(error) from error
                 await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
             except asyncpg.PostgresError as error:
-                self.errors += 1
+                self._count(error)
                 raise translate(error) from error
+
+    def _count(self, error: BaseException) -> None:
+        self.errors += 1
+        if isinstance(error, UNWRITABLE):
+            self._refused_write = asyncio.get_running_loop().time(), error
+
+    async def check_writes(self, write: Callable[[Connection], Awaitable[object]]) -> None:
+        """Raise if a write was refused a moment ago because none can be made, or if `write` is now. Tried once."""
+        if self._refused_write and asyncio.get_running_loop().time() - self._refused_write[0] < UNWRITABLE_FOR:
+            raise translate(self._refused_write[1])
+        try:
+            await self._shared.run(write)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translate(error) from error
 
     async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """As `run`, with everything in one transaction."""
@@ -409,6 +435,8 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
+        case asyncpg.DiskFullError() | asyncpg.PostgresIOError():
+            return DatabaseReadOnly(f"the database takes no writes: {_words(error)}; look at the disk of the server")
         case asyncpg.LockNotAvailableError():
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():

@@ -25,3 +25,8 @@ async def look_at_leases(
     """Note that the leases are looked at now, and find those that may be taken away."""
     rows = await conn.rows("look_at_leases", buckets=buckets, lease=lease, longest_gap=longest_gap, spacing=spacing)
     return Look(*rows[0])
+
+
+async def try_to_write(conn: Connection) -> None:
+    """Raise if the database takes no writes."""
+    await conn.rows("try_to_write")
