@@ -41,6 +41,7 @@ TABLES = (
     "deploys",
     "alarms",
     "deliveries",
+    "watch",
 )
 
 

@@ -33,6 +33,7 @@ from pulse.engine.dead_letters import DeadLetters
 from pulse.engine.dispatch import Dispatcher
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.loops import Beat, Loop
+from pulse.engine.moves import Moves
 from pulse.engine.waiting import Waiters
 from pulse.model.errors import InvalidSettings
 from pulse.model.server_url import HTTP_PORT, parse_listen
@@ -209,7 +210,8 @@ async def open_server(settings: Settings, *, admitted: bytes | None = None) -> A
 def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     dispatcher = Dispatcher(engine.jobs, engine.claims, engine.settings)
     engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
-    engine.wakeups.on_moved(dispatcher.replace)
+    moves = Moves(engine.workers, dispatcher)
+    engine.wakeups.on_moved(moves.hear)
     engine.wakeups.on_taken(dispatcher.can_take)
     engine.jobs.on_cancel(dispatcher.canceled)
     DeadLetters(engine, dispatcher)
@@ -223,7 +225,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
         servicers=[work, AdminDoor(engine)],
         workers=engine.workers.list,
         submit=dispatcher.submit,
-        loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats))],
+        loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats)), moves.loop],
         run=dispatcher.run,
         beats=[dispatcher.beat],
         drain=drain,

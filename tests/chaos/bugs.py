@@ -34,6 +34,7 @@ from pulse.sdk.worker import Worker
 from pulse.store import pool, schedules
 from pulse.store.pool import Connection
 from pulse.store.statements import load_statements
+from pulse.store.watch import Look
 from pulse.wire.v1 import pulse_pb2 as pb
 
 BUG = "PULSE_CHAOS_BUG"
@@ -57,7 +58,7 @@ def bug(plant: Plant) -> Plant:
 
 @bug
 def no_watchdog() -> None:
-    async def reap(_: Duties) -> int:
+    async def reap(_: Duties, *_look: Look) -> int:
         return 0
 
     _replace(Duties, "reap", reap)
@@ -67,9 +68,9 @@ def no_watchdog() -> None:
 def slow_watchdog() -> None:
     reap = Duties.reap
 
-    async def reap_late(self: Duties) -> int:
+    async def reap_late(self: Duties, *look: Look) -> int:
         await asyncio.sleep(5)
-        return await reap(self)
+        return await reap(self, *look)
 
     _replace(Duties, "reap", reap_late)
 
@@ -77,7 +78,7 @@ def slow_watchdog() -> None:
 @bug
 def hasty_watchdog() -> None:
     """It takes away whatever runs, expired or not."""
-    _edit("expired_buckets", "lease_until < ", "claimed_at < ")
+    _edit("look_at_leases", "lease_until < ", "claimed_at < ")
     _edit("reap_jobs", "jobs.lease_until < ", "jobs.claimed_at < ")
 
 
@@ -86,7 +87,7 @@ def two_step_watchdog() -> None:
     """It reads ids first and moves them later, whatever has become of them."""
     seen: list[str] = []
 
-    async def reap(self: Duties) -> int:
+    async def reap(self: Duties, *_: Look) -> int:
         async def work(conn: Connection) -> None:
             if seen:
                 ids = ", ".join(f"'{job_id}'" for job_id in seen)

@@ -86,7 +86,9 @@ async def promote(conn: Connection, scene: Scene) -> object:
 
 
 async def reap(conn: Connection, scene: Scene) -> object:
-    return "reaped" if await store.reap_jobs(conn, bucket=scene.bucket, limit=10) else SKIPPED
+    now = await store.read_clock(conn)
+    moved = await store.reap_jobs(conn, bucket=scene.bucket, limit=10, ended_before=now)
+    return "reaped" if moved else SKIPPED
 
 
 def _report(outcome: Outcome) -> Act:

@@ -15,6 +15,8 @@ from pulse.store.place import place_of
         ("postgresql://a:1,b/shop", " shop at a:1, b:5432"),
         ("postgresql://[::1]/shop", " shop at [::1]:5432"),
         ("postgresql://pulse@/pulse?host=/tmp/x&port=5432", " pulse at /tmp/x/.s.PGSQL.5432"),
+        ("postgresql:///shop?host=a,b&port=1,2", " shop at a:1, b:2"),
+        ("postgresql:///shop?host=a,b&port=6000", " shop at a:6000, b:6000"),
         ("postgresql://me:se/cret@db/shop", ""),
         ("postgresql://me:se?cret@db/shop", ""),
         ("postgresql://me:se#cret@db/shop", ""),

@@ -34,7 +34,7 @@ from pulse.model.jobs import Answer
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
-from pulse.store.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database, connect_options
+from pulse.store.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database
 from tests.conftest import SERVER, database_url, recreate_database
 from tests.factories import a_report, claim_one, lease_of, submit_one
 from tests.waiting import connected, until
@@ -474,11 +474,20 @@ async def test_transactions_are_read_committed_whatever_the_database_says(worker
         assert [row[0] for row in [*alone, *together]] == ["read committed"] * 2
 
 
-async def test_several_hosts_ask_for_the_one_that_takes_writes() -> None:
-    one, several = (Settings(database_url=f"postgresql://{hosts}/pulse") for hosts in ("a", "a,b"))
+async def test_the_patience_is_used_to_its_end(settings: Settings) -> None:
+    """The pauses between tries grow; the last one must not be cut off with all that was left."""
+    tries: list[float] = []
 
-    assert "target_session_attrs" not in connect_options(one)
-    assert connect_options(several)["target_session_attrs"] == "read-write"
+    async def break_off(_: Connection) -> None:
+        tries.append(asyncio.get_running_loop().time())
+        raise ConnectionResetError
+
+    async with await Database.connect(replace(settings, patience=timedelta(seconds=1))) as database:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(DatabaseUnreachable):
+            await database.run(break_off)
+
+    assert tries[-1] - began >= 1
 
 
 # --- lanes

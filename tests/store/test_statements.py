@@ -18,7 +18,19 @@ import pytest
 from pulse.engine import lists
 from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobHead, JobStatus, Pause
 from pulse.model.tokens import Token
-from pulse.store import alarms, doctor, explain, schedules, schema, sessions, statistics, tokens, wakeups, workers
+from pulse.store import (
+    alarms,
+    doctor,
+    explain,
+    schedules,
+    schema,
+    sessions,
+    statistics,
+    tokens,
+    wakeups,
+    watch,
+    workers,
+)
 from pulse.store import jobs as store
 from pulse.store.jobs import DutyPeek
 from pulse.store.migrate import load_migrations
@@ -97,7 +109,20 @@ class Call(NamedTuple):
 
 def _calls() -> Iterator[Call]:
     """Every `conn.rows("name", parameter=…)` in the store."""
-    for module in (store, alarms, doctor, explain, schedules, schema, sessions, statistics, tokens, wakeups, workers):
+    for module in (
+        store,
+        alarms,
+        doctor,
+        explain,
+        schedules,
+        schema,
+        sessions,
+        statistics,
+        tokens,
+        wakeups,
+        watch,
+        workers,
+    ):
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(function, ast.AsyncFunctionDef):
                 for node in ast.walk(function):

@@ -35,8 +35,8 @@ async def wait_for_database(
             await prepare()
         except (DatabaseUnreachable, ServerUnreachable) as error:
             failures += 1
-            delay = backoff.delay(failures).total_seconds()
-            if loop.time() + delay > give_up_at:
+            left = give_up_at - loop.time()
+            if left <= 0:
                 raise
             if failures == 1:
                 log.warning(
@@ -44,7 +44,7 @@ async def wait_for_database(
                     _sentence(str(error)),
                     "ever" if patience is None else format_duration(patience),
                 )
-            await _sleep(delay, told_to_stop)
+            await _sleep(min(left, backoff.delay(failures).total_seconds()), told_to_stop)  # a last try at its end
         else:
             return True
     return False

@@ -59,6 +59,9 @@ class Dispatcher:
     def seats(self) -> list[Seat]:
         return list(self._seats.values())
 
+    def has(self, worker: str) -> bool:
+        return worker in self._seats
+
     def join(self, seat: Seat) -> None:
         """A worker takes its seat. One that has a seat already loses it: the newer stream wins."""
         self.replace(seat.worker)

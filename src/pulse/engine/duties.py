@@ -2,14 +2,16 @@
 
 Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
 by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
-them take turns on the reserved connection: each is short, and an idle process holds no more connections than it needs.
+them take turns on one connection: each is short, gives up soon where somebody holds a lock, and an idle process holds
+no more connections than it needs.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from pulse.engine.fires import Fires
@@ -17,6 +19,7 @@ from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
 from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
+from pulse.model.errors import Conflict
 from pulse.model.jobs import JobStatus
 from pulse.store import jobs as store
 from pulse.store.alarms import prune_alarms
@@ -24,22 +27,31 @@ from pulse.store.schedules import prune_fires
 from pulse.store.sessions import prune_sessions
 from pulse.store.statistics import forget_series, prune_series
 from pulse.store.wakeups import SOON
+from pulse.store.watch import Look, look_at_leases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pulse.settings import Settings
     from pulse.store.jobs import DutyPeek, Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
+
+log = logging.getLogger("pulse.duties")
 
 BATCH = 1_000
 FIRST_ID = UUID(int=0)
 TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
+APART_FOR = 10.0  # seconds for which jobs are looked at alone, after somebody's lock on another table
 TALLY_EVERY = timedelta(seconds=2)
 TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps the reading of them cheap
+
+
+class Peek(Protocol):
+    """A statement that tells what is due in each bucket."""
+
+    async def __call__(self, conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]: ...
 
 
 class Duties:
@@ -53,7 +65,8 @@ class Duties:
         self._wakeups = wakeups
         self._settings = database.settings
         self._buckets = list(range(buckets))
-        self._settling = Settling(self._settings)
+        self._apart_until = 0.0  # on this process's monotonic clock
+        self._failed_to_look = False  # the last time
         self._pruned_up_to = FIRST_ID
         self.fires = Fires(database, wakeups, instruments)
         self._fire = Loop("fire", self.fires.step)
@@ -86,16 +99,34 @@ class Duties:
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
 
+        if time.monotonic() < self._apart_until:
+            return await self._promote_apart()
+        try:
+            return await self._promote(store.peek_duties)
+        except Conflict as error:
+            log.warning("jobs are promoted apart from schedules and alarms for %d s: %s", APART_FOR, error)
+            self._apart_until = time.monotonic() + APART_FOR
+            return await self._promote_apart()
+
+    async def _promote_apart(self) -> timedelta:
+        """Promote while somebody's lock on schedules or alarms would hold jobs up. Those are then looked at by their
+        own duties, which wait longer each time if it is theirs that is locked."""
+        for loop in (self._fire, self.wakes.loop):
+            if not loop.failures:
+                loop.wake_within(AT_ONCE)
+        return await self._promote(store.peek_jobs)
+
+    async def _promote(self, look: Peek) -> timedelta:
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
-            for peek in await store.peek_duties(conn, buckets=self._buckets):
+            for peek in await look(conn, buckets=self._buckets):
                 sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 woken += topics
             return sleeps, woken
 
-        sleeps, woken = await self._database.run(work, reserved=True)
+        sleeps, woken = await self._database.run_duty(work)
         self._wakeups.wake(woken)
         return min(sleeps)
 
@@ -138,34 +169,52 @@ class Duties:
         return min(ahead, default=timedelta.max), woken
 
     async def watch(self) -> timedelta:
-        """Reap, but not while the database may have been away: an outage must not expire everybody at once."""
+        """Note that leases are looked after, and reap those that may be judged: after an absence of the database or of
+        everybody who watches, those of the living look expired, too."""
         try:
-            await self._expired_buckets()  # while it waits, too: an outage then must start the wait again
-            if wait := self._settling.remaining():
-                return min(wait, self._settings.watchdog)
-            reaped = await self.reap()
+            look = await self._database.run_duty(self._look)
+            if self._failed_to_look:  # whoever was cut off as well gets until the next look
+                self._failed_to_look = False
+                return self._pause_after(look)
+            reaped = await self.reap(look)
         except Exception:
-            self._settling.restart()
+            self._failed_to_look = True
             raise
-        return AT_ONCE if reaped >= BATCH else self._settings.watchdog
+        return AT_ONCE if reaped >= BATCH else self._pause_after(look)
 
-    async def _expired_buckets(self) -> list[int]:
-        return await self._database.run(lambda conn: store.expired_buckets(conn, buckets=self._buckets), reserved=True)
+    async def _look(self, conn: Connection) -> Look:
+        settings = self._settings
+        # A lease that is renewed at every heartbeat has this much left at any time. Where the watchdog looks more
+        # seldom than that, only an absence that is longer than its own pause can be told.
+        longest_gap = max(settings.lease - settings.heartbeat, settings.watchdog * 1.5)
+        spacing = min(settings.watchdog, longest_gap) / 4
+        return await look_at_leases(
+            conn, buckets=self._buckets, lease=settings.lease, longest_gap=longest_gap, spacing=spacing
+        )
 
-    async def reap(self) -> int:
-        """Take expired leases away, through the same path as a reported failure; answers with how many."""
+    def _pause_after(self, look: Look) -> timedelta:
+        """Sooner while leases wait to be judged, so that a life that is cut short counts for as long as it was."""
+        watchdog = self._settings.watchdog
+        if not look.until_steady:
+            return watchdog
+        return min(watchdog / 2 if look.buckets else watchdog, look.until_steady)
+
+    async def reap(self, look: Look | None = None) -> int:
+        """Take expired leases away, through the same path as a reported failure; answers with how many. Without a look,
+        whatever has expired."""
 
         async def work(conn: Connection) -> int:
+            ended_before = look.ended_before if look else await store.read_clock(conn)
             reaped = 0
-            for bucket in await store.expired_buckets(conn, buckets=self._buckets):
-                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH)
+            for bucket in look.buckets if look else self._buckets:
+                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before)
                 self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
                 if waits := [job.wait for job in moved if job.wait is not None]:
                     self._wakeups.wake_later(min(waits))
                 reaped += len(moved)
             return reaped
 
-        return await self._database.run(work, reserved=True)
+        return await self._database.run_duty(work)
 
     async def prune(self) -> timedelta:
         """Remove what retention no longer keeps, in bounded batches."""
@@ -185,7 +234,7 @@ class Duties:
             )
             return await self._prune_fires(conn) or is_full or BATCH in alarms
 
-        return AT_ONCE if await self._database.run(work, reserved=True) else PRUNE_EVERY
+        return AT_ONCE if await self._database.run_duty(work) else PRUNE_EVERY
 
     async def _prune_fires(self, conn: Connection) -> bool:
         """Old lines of the next so many schedules; answers with whether they have more of them."""
@@ -205,33 +254,7 @@ class Duties:
                 for bucket in await store.tallied_buckets(conn)
             ]
 
-        rolled = await self._database.run(work, reserved=True)
+        rolled = await self._database.run_duty(work)
         if TALLY_BATCH in rolled:
             return AT_ONCE
         return TALLY_EVERY if any(rolled) else TALLY_IDLE
-
-
-class Settling:
-    """One lease of unbroken contact with the database must pass before leases are judged.
-
-    After an outage every lease looks expired, though most workers are alive and about to renew theirs.
-    """
-
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lease = settings.lease.total_seconds()
-        # A renewed lease has this much left at least, so a standstill no longer than that between two looks of the
-        # watchdog expires nobody who is well.
-        spare = settings.lease - settings.heartbeat
-        self._longest_gap = (settings.watchdog + spare).total_seconds()
-        self._clock = clock
-        self._since = self._last = clock()
-
-    def restart(self) -> None:
-        self._since = self._last = self._clock()
-
-    def remaining(self) -> timedelta:
-        """How long still. To be asked right after each contact."""
-        if self._clock() - self._last > self._longest_gap:  # the database was away, or this process stood still
-            self.restart()
-        self._last = self._clock()
-        return timedelta(seconds=max(0.0, self._since + self._lease - self._last))

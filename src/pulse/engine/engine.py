@@ -28,6 +28,7 @@ from pulse.store.migrate import check
 from pulse.store.pool import Database
 from pulse.store.schema import check_schema
 from pulse.store.wakeups import Wakeups
+from pulse.store.watch import try_to_write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,8 +68,9 @@ class Engine:
         self._watching: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        """Raise if the database does not answer, or its schema no longer suits this release."""
+        """Raise if the database does not answer or takes no writes, or its schema no longer suits this release."""
         await self._database.run(lambda conn: check_schema(conn, self.settings.schema))
+        await self._database.check_writes(try_to_write)
 
     async def read_clock(self) -> datetime:
         """The database's time."""

@@ -67,7 +67,7 @@ class Fires:
 
     async def step(self) -> timedelta:
         """Fire what is due; answers with how long until the next is."""
-        peek = await self._database.run(store.peek_schedules, reserved=True)
+        peek = await self._database.run_duty(store.peek_schedules)
         if peek.is_buffering:
             await self.fire_buffered()
         wait = self._tick if peek.is_buffering else LONGEST_SLEEP

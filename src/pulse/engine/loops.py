@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from pulse.model.errors import Unavailable
+from pulse.model.errors import Conflict, Unavailable
 from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.duties")
@@ -85,8 +85,8 @@ class Loop:
             await self._sleep(stop, pause)
 
     def _tell(self, error: Exception) -> None:
-        """An outage is nobody's mistake, and every loop meets it: a line of it is enough."""
-        if isinstance(error, Unavailable):
+        """An outage or a lock is nobody's mistake, and every loop meets it: a line of it is enough."""
+        if isinstance(error, Unavailable | Conflict):
             log.warning("%s failed %d times in a row: %s", self.name, self.failures, error)
         else:
             log.error("%s failed %d times in a row", self.name, self.failures, exc_info=error)

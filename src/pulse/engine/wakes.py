@@ -75,7 +75,7 @@ class Wakes:
         return await self._look()
 
     async def _look(self) -> timedelta:
-        peek = await self._database.run(store.peek_alarms, reserved=True)
+        peek = await self._database.run_duty(store.peek_alarms)
         if peek.has_expired and self._has_settled():
             await self._database.run(lambda conn: store.expire_alarms(conn, limit=READY_BATCH))
         is_due = peek.until_due is not None and peek.until_due <= AT_ONCE

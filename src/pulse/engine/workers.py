@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pulse.engine.loops import Step
     from pulse.engine.seats import Seat
     from pulse.store.pool import Database
+
+log = logging.getLogger("pulse.workers")
 
 NOTE_EVERY = timedelta(seconds=5)
 QUIET = timedelta(seconds=15)  # where nothing changed
@@ -63,6 +66,27 @@ class Workers:
 
         return note
 
+    async def take(self, seat: Seat) -> None:
+        """Write down that a worker's stream is here now, for servers that believe to have it. Where that cannot be
+        written, theirs ends for want of a reader."""
+        presence = _presence(seat, time.monotonic())
+        try:
+            await self._database.run(lambda conn: store.move_worker(conn, server=self.server, worker=presence))
+        except PulseError as error:
+            log.warning("other servers cannot be told that %s is here now: %s", seat.worker, error)
+
+    async def moved(self, seats: Sequence[Seat]) -> set[str]:
+        """Return the names of those who have come to another server since they came here."""
+        now = time.monotonic()
+        names, ages = (
+            [seat.worker for seat in seats],
+            [timedelta(seconds=now - seat.connected_at) for seat in seats],
+        )
+        found = await self._database.run(
+            lambda conn: store.moved_workers(conn, server=self.server, names=names, ages=ages)
+        )
+        return set(found)
+
     async def leave(self, server: str) -> None:
         """Nobody is here any more. Only a courtesy: whoever does not say so is gone within a minute."""
         self._said, self._has_left = [], True
@@ -71,7 +95,7 @@ class Workers:
                 await self._note(server, [])
 
     async def _note(self, server: str, workers: Sequence[Presence]) -> None:
-        await self._database.run(lambda conn: store.note_workers(conn, server=server, workers=workers), reserved=True)
+        await self._database.run_duty(lambda conn: store.note_workers(conn, server=server, workers=workers))
 
 
 def _presence(seat: Seat, now: float) -> Presence:

@@ -69,7 +69,7 @@ class DirectLink:
         self._engine.start(Loop("presence", self._engine.workers.own_duty(desk.name, present)))
 
     async def check(self) -> None:
-        await self._claims.ready_topics(["pulse.check"])
+        await self._engine.check()
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))

@@ -74,7 +74,7 @@ def explain_expired(facts: Facts) -> Explanation:
     else:
         what = (
             f"Nobody has taken it back since, so no worker or server seems to run: start one, and {then}. "
-            "After an outage they wait for one lease before they judge."
+            "After an absence of the database or of all of them, they wait for one lease before they judge."
         )
     return say(
         facts,

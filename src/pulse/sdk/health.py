@@ -1,7 +1,8 @@
 """How does an orchestrator learn whether a worker or a server lives, and can take work? Over a very small HTTP server.
 
     GET /livez    (also /healthz)  200 as long as the event loop turns
-    GET /readyz                    200 when it takes work, the database answers and duties are done, else 503 and why
+    GET /readyz                    200 when it takes work, the database answers and takes writes, and duties are done;
+                                   else 503 and why
     GET /metrics                   for Prometheus, of a process that has an engine
 
 It lives on the worker's own loop. When a handler keeps that from turning there is no answer at all, which is the
@@ -20,7 +21,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pulse.model.errors import InvalidOption, PulseError, SchemaMismatch
+from pulse.model.errors import DatabaseReadOnly, InvalidOption, PulseError, SchemaMismatch
 from pulse.model.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Health:
                 await self._ask()
         except TimeoutError:
             self._trouble = f"the database does not answer: no answer within {ASK_PATIENCE:.0f} s"
-        except SchemaMismatch as error:  # which does not pass by itself
+        except (SchemaMismatch, DatabaseReadOnly) as error:  # it has answered, and nothing of ours can be done
             self._trouble, self._answered_at = str(error), -math.inf
         except PulseError as error:
             self._trouble = f"the database does not answer: {error}"

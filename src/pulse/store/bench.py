@@ -10,10 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
-import asyncpg
-
 from pulse.model.ids import bucket_of_topic
-from pulse.store.pool import Connection, connect_options
+from pulse.store.pool import Connection, connect
 from pulse.store.statements import load_statements
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class Probe:
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings) -> AsyncIterator[Self]:
-        raw = await asyncpg.connect(**connect_options(settings) | {"command_timeout": 600})
+        raw = await connect(settings, command_timeout=600)
         try:
             buckets = await raw.fetchval(f'select buckets from "{settings.schema}".installation')  # noqa: S608
             yield cls(raw, settings, buckets)
@@ -234,7 +232,7 @@ class Ceiling:
     @asynccontextmanager
     async def open(cls, settings: Settings, connections: int) -> AsyncIterator[Ceiling]:
         statements = load_statements(settings.schema, "pulse.bench")
-        raws = [await asyncpg.connect(**connect_options(settings)) for _ in range(connections)]
+        raws = [await connect(settings) for _ in range(connections)]
         ceiling = cls([Connection(raw, statements, is_pooled=settings.pgbouncer) for raw in raws])
         try:
             yield ceiling

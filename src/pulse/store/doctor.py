@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from pulse.model.doctor import Ages, Broken, Clock, Connections, Durability, Miscount, Pin, ServerFacts, TableFacts
-from pulse.store.pool import LOST, connect_options, translate
+from pulse.store.pool import LOST, connect, translate
 from pulse.store.wakeups import send_wakeup
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ async def hear_a_wakeup(database: Database, *, within: float) -> bool:
 
 
 async def _connect(settings: Settings, stack: AsyncExitStack, url: str | None = None) -> asyncpg.Connection[Any]:
-    options = connect_options(settings) | {"statement_cache_size": 0}
-    conn: asyncpg.Connection[Any] = await asyncpg.connect(**options | ({"dsn": url} if url else {}))
+    conn = await connect(settings, url=url, statement_cache_size=0)
     stack.callback(conn.terminate)
     return conn

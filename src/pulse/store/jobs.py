@@ -309,12 +309,8 @@ async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return [ClaimRow(row["id"], row["lease_id"], row["topic"], row["locked_by"]) for row in rows]
 
 
-async def expired_buckets(conn: Connection, *, buckets: Sequence[int]) -> list[int]:
-    return [row["bucket"] for row in await conn.rows("expired_buckets", buckets=buckets)]
-
-
-async def reap_jobs(conn: Connection, *, bucket: int, limit: int) -> list[Moved]:
-    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit)
+async def reap_jobs(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[Moved]:
+    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit, ended_before=ended_before)
     return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
 
 
@@ -330,6 +326,10 @@ async def expire_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID
 
 async def peek_duties(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:
     return [DutyPeek(*row) for row in await conn.rows("peek_duties", buckets=buckets)]
+
+
+async def peek_jobs(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:
+    return [DutyPeek(*row) for row in await conn.rows("peek_jobs", buckets=buckets)]
 
 
 async def cancel_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID], reason: str) -> set[UUID]:

@@ -385,7 +385,7 @@ tallied as (
 )
 select id, lease_id, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
 
--- name: reap_jobs(bucket, limit)
+-- name: reap_jobs(bucket, limit, ended_before)
 -- The failure report a worker did not live to make. It takes the claim away, so it raises the fence.
 with expired as materialized (
     select jobs.bucket, jobs.ctid as place, next.run_at, jobs.lease_id,
@@ -394,7 +394,7 @@ with expired as materialized (
     cross join lateral (
         select pulse.now() + pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text) as run_at
     ) as next
-    where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < pulse.now()
+    where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < :ended_before
     limit :limit
     for no key update of jobs skip locked
 ),
@@ -424,16 +424,6 @@ tallied as (
     select :bucket, topic, 'RUNNING', status, count(*), pulse.now(), -1 from moved group by topic, status
 )
 select id, status, case when status <> 'DEAD_LETTERED' then run_at - pulse.now() end as wait from moved;
-
--- name: expired_buckets(buckets)
--- Where the watchdog has anything to do.
-select home.bucket
-from unnest(:buckets::smallint[]) as home (bucket)
-cross join lateral (
-    select from pulse.jobs
-    where jobs.bucket = home.bucket and status = 'RUNNING' and lease_until < pulse.now()
-    limit 1
-) as expired;
 
 -- name: release_jobs(bucket, ids, lease_ids)
 -- Give claims back that were never started: not charged, and out of the releaser's hands for good.
@@ -584,6 +574,29 @@ select
             (select lease_until from pulse.alarms where lease_until is not null order by lease_until limit 1)
                 as lease_until
     ) as first where coalesce(next_fire_at, lease_until) is not null) end as until_wake
+from unnest(:buckets::smallint[]) as bucket
+left join lateral (
+    select run_at from pulse.jobs
+    where jobs.bucket = bucket.bucket and status in ('SCHEDULED', 'RETRYING')
+    order by run_at limit 1
+) as due on true
+left join lateral (
+    select deadline from pulse.jobs
+    where jobs.bucket = bucket.bucket and deadline is not null and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+    order by deadline limit 1
+) as late on true;
+
+-- name: peek_jobs(buckets)
+-- The same of jobs alone: it waits for nobody's lock on schedules or alarms.
+select
+    bucket,
+    case when due.run_at is not null
+        then greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() end as until_due,
+    case when late.deadline is not null
+        then greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() end as until_late,
+    null::interval as until_fire,
+    false as is_buffering,
+    null::interval as until_wake
 from unnest(:buckets::smallint[]) as bucket
 left join lateral (
     select run_at from pulse.jobs

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 
 from pulse.model.errors import InvalidSettings, SchemaMismatch
-from pulse.store.pool import LOST, check_server, connect_options, translate
+from pulse.store.pool import LOST, check_server, connect, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
 
-OLDEST_SCHEMA = 8  # the oldest this release works on
+OLDEST_SCHEMA = 11  # the oldest this release works on
 RACE_TRIES = 50
 # Never queue behind a long reader with everyone behind us. Local, as a pooler would hand a session's on to others.
 LOCK_PATIENCE = "set local lock_timeout = '2s';\n"
@@ -201,10 +201,9 @@ async def read_state(conn: asyncpg.Connection, schema: str) -> SchemaState:
 
 async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
-        conn: asyncpg.Connection = await asyncpg.connect(**connect_options(settings))
+        return await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error, settings) from error
-    return conn
 
 
 async def drop_schema(settings: Settings) -> None:

@@ -19,8 +19,9 @@ def place_of(url: str | None) -> str:
     hosts = parts.netloc.rpartition("@")[2] or ",".join(asked.get("host", []))
     if not hosts:
         return ""
-    port = asked.get("port", [PORT])[0]
-    places = [_with_port(unquote(host), port) for host in hosts.split(",")]
+    names, ports = hosts.split(","), asked.get("port", [PORT])[0].split(",")
+    ports = ports if len(ports) == len(names) else ports[:1] * len(names)
+    places = [_with_port(unquote(host), port) for host, port in zip(names, ports, strict=True)]
     name = unquote(parts.path.strip("/")) or asked.get("dbname", [""])[0]
     return f"{f' {name}' if name else ''} at {', '.join(places)}"
 

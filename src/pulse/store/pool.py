@@ -1,7 +1,7 @@
 """How do statements reach Postgres: connections, transactions, and what is done when they break?
 
-Two lanes lead to the database. Everything goes through the shared one; heartbeats and the watchdog have a
-connection of their own, so that a lease never ends because claims were queueing for a connection.
+Three lanes lead to the database. Everything goes through the shared one. Heartbeats have a connection of their own, so
+that a lease never ends because others were queueing for one; and so have the duties, which wait for no lock for long.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -23,12 +24,13 @@ from pulse.model.errors import (
     SchemaMismatch,
     UnsupportedDatabase,
 )
+from pulse.store.hosts import Host, in_order, read_hosts, remember, says_which
 from pulse.store.place import place_of
 from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from pulse.settings import Settings
 
@@ -38,6 +40,10 @@ T = TypeVar("T")
 
 OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
+CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
+HOST_PATIENCE = 2.0  # the same where there are others to try
+DUTY_LOCK_PATIENCE = "500ms"  # duties come again; those behind them in the lane must not wait for somebody's lock
+UNWRITABLE_FOR = 8.0  # seconds that a refused write says that none can be made, unless there is another
 SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
@@ -79,16 +85,26 @@ LOST = (
     asyncpg.TargetServerAttributeNotMatched,  # of several hosts none takes writes: a failover, perhaps
 )
 
+# Nothing can be written, whoever tries: a full disk, one that fails, a server that takes no writes.
+UNWRITABLE = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DiskFullError,
+    asyncpg.PostgresIOError,
+)
+
 
 class Connection:
     """One connection and the statements of our schema, called by name with named parameters."""
 
-    __slots__ = ("_is_pooled", "_raw", "_statements")
+    __slots__ = ("_is_pooled", "_raw", "_set_local", "_statements")
 
-    def __init__(self, raw: RawConnection, statements: dict[str, Statement], *, is_pooled: bool) -> None:
+    def __init__(
+        self, raw: RawConnection, statements: dict[str, Statement], *, is_pooled: bool, set_local: str = ""
+    ) -> None:
         self._raw = raw
         self._statements = statements
         self._is_pooled = is_pooled
+        self._set_local = set_local
 
     async def rows(self, name: str, /, **parameters: object) -> list[asyncpg.Record]:
         statement = self._statements[name]
@@ -106,7 +122,7 @@ class Connection:
     async def transaction(self) -> AsyncIterator[None]:
         async with self._raw.transaction(isolation="read_committed"):
             if self._is_pooled:  # nothing outlives a transaction there, so the plans are pinned in each
-                await self._raw.execute(_SET_LOCAL)
+                await self._raw.execute(_SET_LOCAL + self._set_local)
             yield
 
     async def execute(self, sql: str) -> None:
@@ -125,9 +141,17 @@ class Lane:
     goes back as it is, and one whose work was cut short is closed instead.
     """
 
-    def __init__(self, settings: Settings, size: int, statements: dict[str, Statement]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        size: int,
+        statements: dict[str, Statement],
+        session: Mapping[str, str] | None = None,
+    ) -> None:
         self._settings = settings
         self._statements = statements
+        self._session = dict(session or {})  # settings of its connections, beside those of all
+        self._set_local = "".join(f"; set local {name} = '{value}'" for name, value in self._session.items())
         self._free_seats = asyncio.Semaphore(size)
         self._idle: list[tuple[RawConnection, float]] = []  # with the time since when
         self._trimming: asyncio.TimerHandle | None = None
@@ -138,7 +162,10 @@ class Lane:
         async with self._free_seats:
             raw = await self._take()
             try:
-                answer = await work(Connection(raw, self._statements, is_pooled=self._settings.pgbouncer))
+                answer = await work(self._connection(raw))
+            except asyncpg.ReadOnlySQLTransactionError:  # and a new session may find that it is so no longer
+                self._drop(raw)
+                raise
             except asyncpg.PostgresError:  # said by the server, which is ready for the next statement
                 self._give_back(raw)
                 raise
@@ -147,6 +174,9 @@ class Lane:
                 raise
             self._give_back(raw)
             return answer
+
+    def _connection(self, raw: RawConnection) -> Connection:
+        return Connection(raw, self._statements, is_pooled=self._settings.pgbouncer, set_local=self._set_local)
 
     def close(self) -> None:
         self._is_closed = True
@@ -167,7 +197,7 @@ class Lane:
             if not idle.is_closed():
                 return idle
             self._drop(idle)
-        raw: RawConnection = await asyncpg.connect(**connect_options(self._settings))
+        raw = await connect(self._settings, session=self._session)
         self._open.add(raw)
         return raw
 
@@ -210,8 +240,10 @@ class Database:
         self.settings = settings
         self.statements = load_statements(settings.schema)
         self._shared = Lane(settings, settings.pool_size, self.statements)
-        self._reserved = Lane(settings, 1, self.statements)
+        self._reserved = Lane(settings, 1, self.statements)  # heartbeats
+        self._duties = Lane(settings, 1, self.statements, {"lock_timeout": DUTY_LOCK_PATIENCE})
         self._backoff = Backoff()
+        self._refused_write: tuple[float, BaseException] | None = None  # the last one, and when
         self.errors = 0  # ever: lost connections and refused statements, but for conflicts
 
     @classmethod
@@ -222,11 +254,11 @@ class Database:
 
     def rest(self) -> None:
         """Nothing is to be done for a while: close what is open and idle."""
-        for lane in (self._shared, self._reserved):
+        for lane in (self._shared, self._reserved, self._duties):
             lane.rest()
 
     async def close(self) -> None:
-        for lane in (self._shared, self._reserved):
+        for lane in (self._shared, self._reserved, self._duties):
             lane.close()
 
     async def __aenter__(self) -> Database:
@@ -241,7 +273,18 @@ class Database:
         Conflicts are tried again at once, a lost connection until `patience` runs out. Work may therefore be done
         twice and must be harmless to repeat: ids are minted before, fences are checked within.
         """
-        lane = self._reserved if reserved else self._shared
+        return await self._run_on(self._reserved if reserved else self._shared, work)
+
+    async def run_duty(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """As `run`, for what every process does beside its work: it gives up soon where somebody holds a lock."""
+        try:
+            return await self._run_on(self._duties, work)
+        except Conflict as error:
+            if isinstance(cause := error.__cause__, asyncpg.LockNotAvailableError):
+                raise Conflict(f"somebody held a lock for longer than {DUTY_LOCK_PATIENCE}: {cause}") from cause
+            raise
+
+    async def _run_on(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
         give_up_at = asyncio.get_running_loop().time() + self.settings.patience.total_seconds()
         conflicts = losses = 0
         while True:
@@ -255,15 +298,29 @@ class Database:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
             except LOST as error:
-                self.errors += 1
+                self._count(error)
                 losses += 1
-                delay = self._backoff.delay(losses).total_seconds()
-                if asyncio.get_running_loop().time() + delay > give_up_at:
+                left = give_up_at - asyncio.get_running_loop().time()
+                if left <= 0:
                     raise translate(error) from error
-                await asyncio.sleep(delay)
+                await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
             except asyncpg.PostgresError as error:
-                self.errors += 1
+                self._count(error)
                 raise translate(error) from error
+
+    def _count(self, error: BaseException) -> None:
+        self.errors += 1
+        if isinstance(error, UNWRITABLE):
+            self._refused_write = asyncio.get_running_loop().time(), error
+
+    async def check_writes(self, write: Callable[[Connection], Awaitable[object]]) -> None:
+        """Raise if a write was refused a moment ago because none can be made, or if `write` is now. Tried once."""
+        if self._refused_write and asyncio.get_running_loop().time() - self._refused_write[0] < UNWRITABLE_FOR:
+            raise translate(self._refused_write[1])
+        try:
+            await self._shared.run(write)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translate(error) from error
 
     async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """As `run`, with everything in one transaction."""
@@ -280,7 +337,7 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
     options: dict[str, Any] = {
         "dsn": settings.database_url,
-        "timeout": 5,
+        "timeout": CONNECT_PATIENCE,
         "command_timeout": settings.patience.total_seconds(),
         "server_settings": {"application_name": "pulse"},
     }
@@ -288,15 +345,62 @@ def connect_options(settings: Settings) -> dict[str, Any]:
         options["statement_cache_size"] = 0
     else:
         options["server_settings"] |= PLAN_SETTINGS | {"default_transaction_isolation": "read committed"}
-    if "," in settings.database_url.split("?", 1)[0]:
+    if len(read_hosts(settings.database_url)) > 1 and not says_which(settings.database_url):
         options["target_session_attrs"] = "read-write"  # several hosts: the one that takes writes
     return options
+
+
+async def connect(
+    settings: Settings, *, url: str | None = None, session: Mapping[str, str] | None = None, **changed: object
+) -> RawConnection:
+    """Open a connection, to `url` if it is given, with settings of its session. All of ours are opened here.
+
+    Of several hosts each has its own deadline: one that hangs, instead of refusing, must not keep us from the next.
+    """
+    if url is not None:
+        settings = replace(settings, database_url=url)
+    options = connect_options(settings) | changed
+    if session and not settings.pgbouncer:  # there each transaction has to set them
+        options["server_settings"] |= session
+    hosts = read_hosts(options["dsn"])
+    if len(hosts) < 2:
+        conn: RawConnection = await asyncpg.connect(**options)
+        return conn
+    return await _connect_to_one_of(hosts, options, settings.patience.total_seconds())
+
+
+async def _connect_to_one_of(hosts: list[Host], options: dict[str, Any], patience: float) -> RawConnection:
+    """Try each host in short; then, while there is time, once more those that did not answer."""
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + patience
+    errors: list[BaseException] = []
+    left = in_order(hosts)
+    for deadline in (HOST_PATIENCE, CONNECT_PATIENCE):
+        silent: list[Host] = []
+        for number, host in enumerate(left):
+            share = max(0.001, give_up_at - clock()) / (len(left) - number)
+            place = {"host": host.name, "port": host.port, "timeout": min(deadline, share)}
+            try:
+                conn: RawConnection = await asyncpg.connect(**options | place)
+            except (*LOST, asyncpg.PostgresError) as error:
+                errors.append(error)
+                silent += [host] if isinstance(error, TimeoutError) else []
+            else:
+                remember(hosts, host)
+                return conn
+        left = silent if clock() < give_up_at else []
+    raise max(errors, key=_tells)
+
+
+def _tells(error: BaseException) -> int:
+    """How much an error says of why nobody could connect: a refusal more than silence."""
+    return (not isinstance(error, TimeoutError)) + (not isinstance(error, LOST))
 
 
 async def check_server(settings: Settings) -> None:
     """Refuse a server on which our promises would not hold, before anything is done there."""
     try:
-        conn = await asyncpg.connect(**connect_options(settings))
+        conn = await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error, settings) from error
     try:
@@ -331,6 +435,8 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
+        case asyncpg.DiskFullError() | asyncpg.PostgresIOError():
+            return DatabaseReadOnly(f"the database takes no writes: {_words(error)}; look at the disk of the server")
         case asyncpg.LockNotAvailableError():
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():

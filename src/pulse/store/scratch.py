@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from pulse.store.migrate import migrate
-from pulse.store.pool import LOST, connect_options, translate
+from pulse.store.pool import LOST, connect, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ async def _execute(url: str, sql: str) -> None:
     from pulse.settings import Settings
 
     try:
-        conn = await asyncpg.connect(**connect_options(Settings(database_url=url)))
+        conn = await connect(Settings(database_url=url))
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error) from error
     try:

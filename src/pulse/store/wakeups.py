@@ -5,8 +5,9 @@ wake-up is a function call. Between processes it is a NOTIFY, gathered and sent 
 inside a transaction takes a lock that all committers share (5,685 against 1,968 commits a second at 32 clients).
 
 A message is lines of `<priority> <topic>`, or `+<milliseconds>` for a job that falls due so soon that polling would
-be late for it, or `!<worker>` for a worker whose stream has moved, or `~<job>` for a dead letter that a server has
+be late for it, or `!<worker>` for a worker whose stream may have moved, or `~<job>` for a dead letter that a server has
 found and none of its workers wants to know of; the first line may be `@<sender>`, by which a process knows its own.
+Nobody is asked who may send one, so a message leads to a look at the database and to nothing else.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import asyncpg
 
 from pulse.model.errors import PulseError
 from pulse.store.jobs import Woken
-from pulse.store.pool import LOST, Connection, Database, connect_options
+from pulse.store.pool import LOST, Connection, Database, connect
 from pulse.store.statements import in_schema
 from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.wakeups")
 
 SPACING = 0.02  # seconds between two messages of one process
+HEARING_SPACING = 0.005  # between two times that what was heard is passed on
+FLOOD_SPACING = 0.5  # the same after more than this many lines, which stand for everything
+MOST_LINES = 500
 PROBE_EVERY = 15.0  # a half-open connection raises nothing, so the listener calls itself
 PROBE_PATIENCE = 5.0
 LONGEST_MESSAGE = 7_900  # Postgres takes a little under 8,000 bytes
@@ -49,6 +52,37 @@ Listener = Callable[[Woken], None]
 
 async def send_wakeup(conn: Connection, *, channel: str, message: str) -> None:
     await conn.rows("send_wakeup", channel=channel, message=message)
+
+
+class Heard:
+    """What others have said since it was last passed on: no more than so many lines of it."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.later: timedelta | None = None  # the soonest
+        self.moved: set[str] = set()
+        self.dead: set[UUID] = set()
+        self._lines = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._lines < MOST_LINES
+
+    def take(self, line: str) -> None:
+        """Read a line; what is not understood is passed over."""
+        self._lines += 1
+        if not self.has_room:
+            return
+        if found := _READY.fullmatch(line):
+            urgency = max(-100, min(100, int(found[1])))
+            self.topics[found[2]] = max(urgency, self.topics.get(found[2], -100))
+        elif found := _LATER.fullmatch(line):
+            later = timedelta(milliseconds=int(found[1]))
+            self.later = later if self.later is None else min(later, self.later)
+        elif found := _MOVED.fullmatch(line):
+            self.moved.add(found[1])
+        elif found := _DEAD.fullmatch(line):
+            self.dead.add(UUID(found[1]))
 
 
 class Wakeups:
@@ -70,6 +104,9 @@ class Wakeups:
         self._sent_at = 0.0
         self._has_unsent = asyncio.Event()
         self._heard_probe = asyncio.Event()
+        self._heard = Heard()
+        self._pass_on_at = 0.0
+        self._passing_on: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def on_wake(self, listener: Listener) -> None:
@@ -120,11 +157,11 @@ class Wakeups:
                 self._has_unsent.set()
 
     def on_moved(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of a worker whose stream is at another server now."""
+        """Call `listener` with the name of a worker whose stream may be at another server now: look before you act."""
         self._moved.append(listener)
 
     async def tell_moved(self, worker: str) -> None:
-        """A worker's stream is here now. A hint like all of them: a stream that nobody reads ends anyway."""
+        """Tell others to look where a worker's stream is. A hint like all: a stream that nobody reads ends anyway."""
         if self._settings.notify:
             send = partial(send_wakeup, channel=self.channel, message=f"{self._sender}\n!{worker}")
             await self._database.run(send)
@@ -154,6 +191,8 @@ class Wakeups:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._passing_on is not None:
+            self._passing_on.cancel()
         self.is_listening = False
         if self._has_unsent.is_set():
             await self._send()
@@ -191,9 +230,7 @@ class Wakeups:
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
 
     async def _listen_until_lost(self) -> None:
-        options = connect_options(self._settings)
-        options["dsn"] = self._settings.listen_url or self._settings.database_url
-        conn: asyncpg.Connection[Any] = await asyncpg.connect(**options)
+        conn = await connect(self._settings, url=self._settings.listen_url)
         is_closed = asyncio.Event()
         conn.add_termination_listener(lambda _: is_closed.set())
         try:
@@ -209,27 +246,38 @@ class Wakeups:
         finally:
             conn.terminate()
 
+    # --- what others say: anyone who can connect may write to the channel, so none of it is more than a hint
+
     def _hear(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
-        first, *rest = str(payload).split("\n")
-        if first == self._sender:
-            if rest == ["?"]:
+        sender, _, rest = str(payload).partition("\n")
+        if sender == self._sender:
+            if rest == "?":
                 self._heard_probe.set()
             return
-        for line in [*([] if first.startswith("@") else [first]), *rest]:
-            self._read(line)
+        lines = rest if sender.startswith("@") else str(payload)
+        for line in lines.split("\n") if self._heard.has_room else ():
+            self._heard.take(line)
+            if not self._heard.has_room:
+                break
+        if self._passing_on is None:
+            wait = self._pass_on_at - time.monotonic()
+            self._passing_on = asyncio.get_running_loop().call_later(max(0.0, wait), self._pass_on)
 
-    def _read(self, line: str) -> None:
-        """Anyone may write to the channel, so what is not understood is passed over."""
-        if found := _READY.fullmatch(line):
-            self._tell(Woken(found[2], int(found[1])))
-        elif found := _LATER.fullmatch(line):
-            self._tell_later(timedelta(milliseconds=int(found[1])))
-        elif found := _MOVED.fullmatch(line):
+    def _pass_on(self) -> None:
+        """Tell what was heard since the last time, each thing once: however much is sent, the work has an end."""
+        heard, self._heard = self._heard, Heard()
+        self._passing_on = None
+        self._pass_on_at = time.monotonic() + (HEARING_SPACING if heard.has_room else FLOOD_SPACING)
+        for topic, priority in heard.topics.items() if heard.has_room else [EVERYTHING]:
+            self._tell(Woken(topic, priority))
+        if heard.later is not None:
+            self._tell_later(heard.later)
+        for worker in heard.moved:
             for listener in self._moved:
-                listener(found[1])
-        elif found := _DEAD.fullmatch(line):
+                listener(worker)
+        for job_id in heard.dead:
             for dead in self._dead:
-                dead(UUID(found[1]))
+                dead(job_id)
 
     def _tell(self, woken: Woken) -> None:
         for listener in self._listeners:

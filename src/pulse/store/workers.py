@@ -10,6 +10,7 @@ from pulse.model.workers import Presence, WorkerSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from pulse.store.pool import Connection
 
@@ -25,6 +26,22 @@ async def note_workers(conn: Connection, *, server: str, workers: Sequence[Prese
         busy=[worker.busy for worker in workers],
         ages=[worker.age for worker in workers],
     )
+
+
+async def move_worker(conn: Connection, *, server: str, worker: Presence) -> None:
+    await conn.rows(
+        "move_worker",
+        name=worker.name,
+        server=server,
+        version=worker.version,
+        topics=worker.topics,
+        slots=worker.slots,
+        age=worker.age,
+    )
+
+
+async def moved_workers(conn: Connection, *, server: str, names: Sequence[str], ages: Sequence[timedelta]) -> list[str]:
+    return [row["name"] for row in await conn.rows("moved_workers", server=server, names=names, ages=ages)]
 
 
 async def list_workers(conn: Connection) -> list[WorkerSeen]:

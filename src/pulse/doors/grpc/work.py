@@ -116,6 +116,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     async def _resume(self, seat: Seat, held: Sequence[Lease]) -> None:
         asked_at = await self._engine.read_clock()
         self._dispatcher.replace(seat.worker)
+        await self._engine.workers.take(seat)
         await self._engine.wakeups.tell_moved(seat.worker)
         await asyncio.sleep(MOVING)
         before = asked_at + timedelta(seconds=2 * MOVING)

@@ -1,0 +1,62 @@
+"""Which hosts does a database URL name, and which of them is the next connection to try first?
+
+They stand in the authority (`postgresql://a:5432,b/app`) or in the query (`?host=a,b&port=5432,5433`), as libpq
+reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+PORT = 5432
+
+
+class Host(NamedTuple):
+    name: str  # or the folder of a socket
+    port: int
+
+
+_last_good: dict[tuple[Host, ...], Host] = {}  # of this process, for all its connections
+
+
+def read_hosts(url: str) -> list[Host]:
+    """Return the hosts in the order of the URL; none where it names none, or where it is wrong: the driver says how."""
+    try:
+        parts = urlsplit(url)
+        asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        authority = parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc
+        names = authority or asked.get("host", "")
+        ports = "" if authority else asked.get("port", "")
+        written = [_split(name, unquoted=bool(authority)) for name in names.split(",")] if names else []
+        given = (ports or os.environ.get("PGPORT") or str(PORT)).split(",")
+        numbers = [int(port) for port in given * (len(written) if len(given) == 1 else 1)]
+        return [
+            Host(name, number if port is None or ports else int(port))
+            for (name, port), number in zip(written, numbers, strict=True)
+        ]
+    except ValueError:
+        return []
+
+
+def _split(host: str, *, unquoted: bool) -> tuple[str, str | None]:
+    name, _, port = host[1:].partition("]") if host.startswith("[") else host.partition(":")
+    if host.startswith("/"):
+        return host, None
+    return (unquote(name) if unquoted else name), port.removeprefix(":") or None
+
+
+def says_which(url: str) -> bool:
+    """Whether the URL or the environment says itself which kind of server it wants."""
+    return "target_session_attrs" in parse_qs(urlsplit(url).query) or "PGTARGETSESSIONATTRS" in os.environ
+
+
+def in_order(hosts: list[Host]) -> list[Host]:
+    """Return the hosts as the next connection tries them: the one that last took one comes first."""
+    good = _last_good.get(tuple(hosts))
+    return sorted(hosts, key=lambda host: host != good)
+
+
+def remember(hosts: list[Host], good: Host) -> None:
+    _last_good[tuple(hosts)] = good
