@@ -36,7 +36,7 @@ async def at_noon(clock: FrozenClock) -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return replace(settings, alarm_networks="127.0.0.0/8", alarm_jitter=False)
+    return replace(settings, alarm_networks="127.0.0.0/8")
 
 
 @pytest.fixture
@@ -165,6 +165,28 @@ async def test_the_ladder_to_the_second(engine: Engine, endpoint: Endpoint, cloc
     assert [call.body["attempt"] for call in endpoint.calls] == list(range(1, 9))
     outcomes = [line.outcome for line in await log_of(engine, alarm)]
     assert outcomes == [DeliveryOutcome.FAILED] * 7 + [DeliveryOutcome.GIVEN_UP]
+
+
+async def test_with_jitter_no_wait_is_longer_than_its_step(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    database.settings = replace(settings, alarm_jitter=True)
+    engine = Engine(database, buckets=settings.buckets)
+    endpoint.status = 503
+    alarm = await set_one(engine, endpoint, max_failures=20)
+    await clock.advance(MINUTE)
+
+    waits = []
+    for failures in range(8):  # after ten the breaker would leave it alone
+        await deliver(engine)
+        waiting = await engine.alarms.get(alarm.id)
+        assert waiting.next_fire_at is not None
+        waits.append((waiting.next_fire_at - clock.instant) / backoff(failures))
+        await clock.advance(waiting.next_fire_at - clock.instant)
+
+    assert all(0.8 <= wait <= 1 for wait in waits)
+    assert len(set(waits)) == 8
+    await engine.duties.wakes.stop(0)
 
 
 async def test_with_five_retries_the_sixth_failure_is_final(

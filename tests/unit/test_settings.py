@@ -54,7 +54,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "alarm_deadline": ("20s", timedelta(seconds=20)),
     "alarm_slots": ("50", 50),
     "alarm_slots_per_destination": ("4", 4),
-    "alarm_jitter": ("no", False),
+    "alarm_jitter": ("yes", True),
     "alarm_target": ("http://agents.internal:9000/wake", "http://agents.internal:9000/wake"),
     "alarm_token": ("bearer-secret", "bearer-secret"),
     "alarm_networks": ("10.1.0.0/16, fd00::/8, 127.0.0.1", "10.1.0.0/16, fd00::/8, 127.0.0.1"),

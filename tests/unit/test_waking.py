@@ -129,8 +129,12 @@ def test_retry_after_is_honoured_and_capped(asked: timedelta, waits: timedelta) 
     assert verdict.next_fire_at == NOON + waits
 
 
-def test_retries_are_spread() -> None:
-    assert decide(a_ringing(), DOWN, NOON, spread=0.8).next_fire_at == NOON + 24 * SECOND
+@pytest.mark.parametrize("failures", range(9))
+def test_spreading_makes_a_wait_shorter_and_never_longer_than_the_cap(failures: int) -> None:
+    ringing = a_ringing(failure_count=failures, max_failures=50)
+
+    assert decide(ringing, DOWN, NOON, spread=0.8).next_fire_at == NOON + backoff(failures) * 0.8
+    assert decide(ringing, DOWN, NOON, spread=1.2).next_fire_at <= NOON + 15 * MINUTE
 
 
 def test_every_attempt_for_an_occurrence_has_one_id() -> None:

@@ -80,14 +80,15 @@ def backoff(failure_count: int) -> timedelta:
 
 
 def decide(ringing: Ringing, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
-    """`spread` moves a retry a little, so that many that failed together do not come back together."""
+    """Answers with how the row is to stand. `spread` shortens a retry's wait, so that many that failed together do not
+    come back together; nothing makes it longer than 15 minutes."""
     if answered.error is None:
         return _delivered(ringing, now)
     if answered.is_gone:
         return _ended(ringing, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
     if ringing.failure_count >= ringing.max_failures:
         return _given_up(ringing, answered.error, now)
-    wait = backoff(ringing.failure_count) * spread
+    wait = min(backoff(ringing.failure_count) * spread, LONGEST_RETRY)
     if answered.retry_after is not None:
         wait = max(wait, min(answered.retry_after, LONGEST_RETRY))
     return _retried(ringing, answered.error, now, now + wait)
