@@ -82,11 +82,14 @@ class Pulse:
 
     def fire_late(self, name: str, late: str) -> None:
         """Let its next occurrence have been so long ago, and fire it."""
-        late = f"interval '{late}'"
-        self.execute(
-            f"update pulse.schedules set next_run_at = next_run_at - {late}, at = at - {late} where name = $1", name
-        )
+        self.move_back(name, late)
         use(self.settings, lambda engine: engine.duties.fires.fire_due())
+
+    def move_back(self, name: str, by: str) -> None:
+        by = f"interval '{by}'"
+        self.execute(
+            f"update pulse.schedules set next_run_at = next_run_at - {by}, at = at - {by} where name = $1", name
+        )
 
     def log(self, schedule: Schedule, outcome: str, at: datetime, **more: Any) -> None:
         """A line of the past."""
@@ -374,6 +377,19 @@ def test_a_schedule_is_paused_and_resumed(pulse: Pulse) -> None:
     assert pulse("preview", "report").output.startswith("At 09:00 every day, UTC, but paused.\n")
     assert re.fullmatch(r"report resumed; next in \d+ \w+\.\n", pulse("resume", "report").output)
     assert "not paused, so nothing was changed" in pulse("resume", "report").output
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "says"), [("fire_once", r"it was due 2 min ago and runs now"), ("skip", "it is COMPLETED")]
+)
+def test_what_was_to_happen_once_during_a_pause_is_said_when_it_is_resumed(
+    pulse: Pulse, catch_up: str, says: str
+) -> None:
+    pulse.create("once", "--task", "report", "--after", "1h", "--catch-up", catch_up)
+    pulse("pause", "once")
+    pulse.move_back("once", "1 hour 2 minutes 1 second")
+
+    assert re.fullmatch(rf"once resumed; {says}\.\n", pulse("resume", "once").output)
 
 
 def test_pause_and_resume_in_json(pulse: Pulse) -> None:

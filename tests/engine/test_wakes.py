@@ -234,7 +234,9 @@ async def test_a_cron_alarm_skips_a_bad_occurrence_and_advances(
     assert (await log_of(engine, alarm))[-1].note == "skipped after its last retry"
 
 
-async def calls_until(engine: Engine, endpoint: Endpoint, clock: FrozenClock, alarm: Alarm, end: datetime) -> list[float]:
+async def calls_until(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, alarm: Alarm, end: datetime
+) -> list[float]:
     """When the endpoint was called, in seconds after the first call; time goes from one attempt to the next."""
     instants: list[datetime] = []
     while (due := (await engine.alarms.get(alarm.id)).next_fire_at) is not None and due <= end:

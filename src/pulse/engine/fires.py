@@ -20,7 +20,17 @@ from uuid import UUID
 import msgspec
 
 from pulse.engine.instruments import Instruments
-from pulse.model.firing import DueSchedule, Firing, Note, broken, decide, following_of_usual, jittered, passed_over
+from pulse.model.firing import (
+    DueSchedule,
+    Firing,
+    Note,
+    broken,
+    decide,
+    following_of_usual,
+    is_owed,
+    jittered,
+    passed_over,
+)
 from pulse.model.ids import fire_id
 from pulse.model.schedules import Overlap
 from pulse.store import schedules as store
@@ -191,6 +201,25 @@ async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reas
     lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
     if lines:
         await store.fire_schedules(conn, plans=[], made=[], noted=lines, cause="timetable")
+
+
+async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> datetime | None:
+    """Where the cursor of a paused schedule goes when it is resumed. What it passes over leaves its line."""
+    if schedule.timed.kind == "once" and await has_fired(conn, schedule):
+        return None
+    if is_owed(schedule, now):
+        return schedule.next_run_at
+    following = schedule.timed.next_after(now)
+    await note_passed_over(conn, [schedule], "paused", now)
+    return following
+
+
+async def has_fired(conn: Connection, schedule: Schedule) -> bool:
+    """Whether the occurrence at its cursor has its job already, by a backfill."""
+    cursor = schedule.next_run_at
+    if cursor is None:
+        return False
+    return bool(await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[cursor]))
 
 
 def _line(schedule_id: UUID, note: Note) -> Noted:

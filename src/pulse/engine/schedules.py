@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from pulse.engine.fires import note_passed_over
+from pulse.engine.fires import has_fired, note_passed_over, resume_at
 from pulse.engine.masks import mask_schedule
 from pulse.engine.schedule_sync import Sync
 from pulse.engine.searches import search_schedules
@@ -23,6 +23,7 @@ from pulse.model.errors import (
     ScheduleNotFound,
     ScheduleOwned,
 )
+from pulse.model.firing import is_owed
 from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
 from pulse.model.jobs import EARLIEST, PAGE_LIMIT, check_kind, check_whole
 from pulse.model.schedule_changes import apply_changes, differences, is_retimed, make_schedule, redefine
@@ -138,6 +139,7 @@ class Schedules:
                 return []
             now = await read_clock(conn)
             is_due = schedule.paused_at is None and schedule.next_run_at <= now  # it fires in a moment
+            is_due = is_due or (is_owed(schedule, now) and not await has_fired(conn, schedule))
             return _preview(schedule.timed, left, schedule.next_run_at - MOMENT if is_due else now)
 
         check_preview(n)
@@ -204,17 +206,16 @@ class Schedules:
         return await self._change(name, work)
 
     async def resume(self, name: str | UUID) -> Schedule:
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for, except by a schedule
+        that has only the one."""
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.paused_at is None:
                 return
             following, status = schedule.next_run_at, schedule.status
             if following is not None:
-                now = await read_clock(conn)
                 with _readable():
-                    following = schedule.timed.next_after(now)
-                await note_passed_over(conn, [schedule], "paused", now)
+                    following = await resume_at(conn, schedule, await read_clock(conn))
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
