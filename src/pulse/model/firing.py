@@ -133,7 +133,7 @@ def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[Note]:
 
 
 def is_owed(schedule: Schedule, now: datetime) -> bool:
-    """Whether a schedule has one occurrence only, and a pause has outlasted it: it runs late, unless it is to be skipped."""
+    """Whether a pause has outlasted the only occurrence of a schedule: it runs late, unless it is to be skipped."""
     cursor = schedule.next_run_at
     if schedule.timed.kind != "once" or schedule.paused_at is None or cursor is None or cursor > now:
         return False

@@ -125,8 +125,8 @@ def _given_up(ringing: Ringing, error: str, now: datetime) -> Verdict:
 
 
 def _retried(ringing: Ringing, error: str, at: datetime) -> Verdict:
-    """Climb the ladder. Where a timetable has newer occurrences by then, the retry is for the newest of them: a receiver
-    that has seen the older one, and tells repetitions by their id, would take the wake for nothing new."""
+    """Climb the ladder. Where a timetable has newer occurrences by then, the retry is for the newest of them: a
+    receiver that has seen the older one, and tells repetitions by their id, would take the wake for nothing new."""
     newest, note = _newest_by(ringing, at)
     failures = ringing.failure_count + 1
     return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, newest, at, failures, error, note)
