@@ -26,6 +26,7 @@ from pulse.model.schedule_changes import EDITABLE
 from pulse.model.schedules import WHEN, CatchUp, Fire, Overlap, Schedule, ScheduleStatus
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal, run_process
+from tests.factories import a_new_job
 from tests.served import Served
 
 LINKS = ["database", "server"]
@@ -407,6 +408,25 @@ def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
     assert pulse("delete", "report", "--yes").output == "report is deleted.\n"
     assert pulse.names() == []
     assert pulse.job(job_id).status is JobStatus.PENDING
+
+
+def test_the_jobs_and_the_log_of_a_schedule_are_found_by_its_id_once_it_is_deleted(pulse: Pulse) -> None:
+    made = pulse.create()
+    job_id = pulse("trigger", "report").output.strip()
+    use(pulse.settings, lambda engine: engine.jobs.submit([a_new_job()]))
+
+    def jobs_of(schedule: object) -> list[str]:
+        found = call_json("jobs", "list", "--schedule", schedule, **pulse.env)
+        return [job["id"] for job in found["jobs"]]
+
+    assert jobs_of("report") == jobs_of(made.id) == [job_id]
+    pulse("delete", "report", "--yes")
+    assert jobs_of(made.id) == [job_id]
+    assert [fire["job_id"] for fire in pulse.json("fires", made.id)["fires"]] == [job_id]
+    heading, _, line = lines_of(pulse("fires", made.id))
+    assert heading == f"Occurrences of {made.id}, which was deleted, UTC:"
+    assert job_id in line
+    assert call("jobs", "list", "--schedule", "report", **pulse.env).exit_code != 0
 
 
 def test_without_a_terminal_a_delete_needs_a_yes(pulse: Pulse) -> None:

@@ -115,6 +115,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "finished_ids": ([bucket, ids], "jobs_pkey"),
         "read_topics": ([bucket, ids], "jobs_pkey"),
         "list_newest": ([[bucket], LAST, "{}", 50, 50], "jobs_pkey"),
+        "list_of_schedule": ([[bucket], LAST, LAST, "{}", 50, 50], "jobs_of_schedule"),
         "list_pending": ([bucket, "mail", *START, "{}", 50, 50], "jobs_claim"),
         "list_due": ([[bucket], NEVER, UUID(int=0), "{}", 50, 50], "jobs_due"),
         "list_running": ([[bucket], NEVER, UUID(int=0), "{}", 50, 50], "jobs_running"),

@@ -56,6 +56,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "next_schedules": ([NOW, 200], {"schedules_due"}),
     "last_fires": ([ONE, [NOW]], {"fires_pkey"}),
     "list_fires": ([AN_ID, NOW, "", 50], {"fires_pkey", "jobs_pkey"}),
+    "list_of_schedule": ([[0], AN_ID, AN_ID, "{}", 50, 50], {"jobs_of_schedule"}),
     "fired_occurrences": ([AN_ID, [NOW]], {"fires_pkey"}),
     "prune_fires": ([AN_ID, 1_000, KEEP, 1_000], {"fires_pkey"}),
 }

@@ -118,16 +118,21 @@ class Schedules:
         return {own_id: max(timedelta(), at - fired[own_id]) for own_id, at in seen.items()}
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
-        """What became of its occurrences, newest first."""
+        """What became of its occurrences, newest first. Of one that was deleted, by its id, as long as the log is
+        kept."""
         check_limit(limit)
         before = _read_cursor(after) if after else LAST
 
         async def work(conn: Connection) -> list[Fire]:
-            schedule = _only(await store.find_schedules(conn, *_key(name)), name)
-            return await store.list_fires(conn, schedule_id=schedule.id, before=before, limit=limit + 1)
+            own_id, _ = await _find_logged(conn, name)
+            return await store.list_fires(conn, schedule_id=own_id, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
         return FirePage(found[:limit], _write_cursor(found[limit - 1]) if len(found) > limit else None)
+
+    async def find_logged(self, name: str | UUID) -> tuple[UUID, str | None]:
+        """The id of a schedule, and the topic of its jobs; no topic: it was deleted, and the log still has its past."""
+        return await self._database.run(lambda conn: _find_logged(conn, name))
 
     async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]:
         """The next occurrences of a schedule, as long as nothing is changed."""
@@ -366,6 +371,15 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
     if not found:
         raise ScheduleNotFound(str(name))
     return found[0]
+
+
+async def _find_logged(conn: Connection, name: str | UUID) -> tuple[UUID, str | None]:
+    names, ids = _key(name)
+    if found := await store.find_schedules(conn, names, ids):
+        return found[0].id, found[0].job.routed_topic
+    if ids and await store.list_fires(conn, schedule_id=ids[0], before=LAST, limit=1):
+        return ids[0], None
+    raise ScheduleNotFound(str(name))
 
 
 def _is_occurrence(schedule: Schedule, instant: datetime) -> bool:

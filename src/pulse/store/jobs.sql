@@ -927,6 +927,24 @@ with scanned as materialized (
 union all
 (select id, false from scanned order by id limit 1);
 
+-- name: list_of_schedule(buckets, schedule_id, after_id, filter, scan, limit)
+-- Those that one schedule has made, newest first.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and jobs.schedule_id = :schedule_id and jobs.id < :after_id
+        order by jobs.id desc
+        limit :scan
+    ) as found
+    order by id desc
+    limit :scan
+)
+(select id, true as matches from scanned where pulse.job_matches(scanned, :filter::jsonb) order by id desc limit :limit)
+union all
+(select id, false from scanned order by id limit 1);
+
 -- name: list_pending(bucket, topic, after_urgency, after_ready_at, after_id, filter, scan, limit)
 -- In the order in which they will be claimed.
 with scanned as materialized (

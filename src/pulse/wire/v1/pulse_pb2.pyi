@@ -520,7 +520,7 @@ class ReleaseJobsResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before")
+    __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before", "schedule_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +528,7 @@ class JobFilter(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_AFTER_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     task: str
     status: JobStatus
@@ -535,7 +536,8 @@ class JobFilter(_message.Message):
     error: str
     submitted_after: _timestamp_pb2.Timestamp
     submitted_before: _timestamp_pb2.Timestamp
-    def __init__(self, topic: _Optional[str] = ..., task: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., submitted_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    schedule_id: str
+    def __init__(self, topic: _Optional[str] = ..., task: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., submitted_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("filter", "after", "limit")
