@@ -33,6 +33,7 @@ CONFIG_FILE = Path("pulse.toml")
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
 MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
+    "schedule_batch": 1,
     "alarm_batch": 1,
     "alarm_slots": 1,
     "alarm_slots_per_destination": 1,
@@ -61,7 +62,7 @@ class Settings:
     lease: timedelta = timedelta(seconds=30)
     heartbeat: timedelta = timedelta(seconds=10)  # three missed beats before a lease ends
     watchdog: timedelta = timedelta(seconds=10)
-    tick: timedelta = timedelta(milliseconds=500)  # polling, where no wake-up came
+    tick: timedelta = timedelta(milliseconds=500)  # polling for due jobs, where no wake-up came
 
     server_url: str | None = None  # for clients; none: the database itself. Several between commas
     token: str | None = field(default=None, repr=False)  # for clients
@@ -85,7 +86,10 @@ class Settings:
 
     trace_as_child: bool = False  # a job's spans are of the trace it was enqueued in; else they link to it
 
-    alarm_tick: timedelta = timedelta(seconds=1)  # polling, where no wake-up came
+    schedule_tick: timedelta = timedelta(seconds=1)  # polling for due schedules, where no wake-up came
+    schedule_batch: int = 2_000  # of one transaction: a tenth of a second
+
+    alarm_tick: timedelta = timedelta(seconds=1)  # polling for due alarms, where no wake-up came
     alarm_lease: timedelta = timedelta(minutes=2)
     alarm_batch: int = 100  # of one claim
     alarm_max_failures: int = 5  # retries of an alarm that does not say
@@ -160,6 +164,7 @@ class Settings:
             "tick",
             "patience",
             "http_deadline",
+            "schedule_tick",
             "alarm_tick",
             "alarm_deadline",
         ):

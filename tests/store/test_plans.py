@@ -104,7 +104,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "expire_jobs": ([bucket, 100], "jobs_deadline"),
         "reap_jobs": ([bucket, 100], "jobs_running"),
         "expired_buckets": ([[bucket]], "jobs_running"),
-        "peek_duties": ([[bucket]], "jobs_due"),
+        "peek_duties": ([[bucket], True, True], "jobs_due"),
         "cancel_jobs": ([bucket, ids, "why"], "jobs_pkey"),
         "replay_jobs": ([bucket, ids], "jobs_pkey"),
         "hasten_jobs": ([bucket, ids], "jobs_pkey"),

@@ -47,6 +47,8 @@ TWINS: dict[str, tuple[str, Any]] = {
     "processes": ("5", 5),
     "grace": ("1m", timedelta(minutes=1)),
     "trace_as_child": ("yes", True),
+    "schedule_tick": ("3s", timedelta(seconds=3)),
+    "schedule_batch": ("100", 100),
     "alarm_tick": ("2s", timedelta(seconds=2)),
     "alarm_lease": ("5m", timedelta(minutes=5)),
     "alarm_batch": ("250", 250),

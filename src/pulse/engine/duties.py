@@ -15,6 +15,7 @@ from uuid import UUID
 from pulse.engine.fires import Fires
 from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
+from pulse.engine.polls import Poll
 from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
 from pulse.model.jobs import JobStatus
@@ -58,6 +59,8 @@ class Duties:
         self.fires = Fires(database, wakeups, instruments)
         self._fire = Loop("fire", self.fires.step)
         self.wakes = Wakes(database, wakeups, instruments)
+        self._schedule_poll = Poll(self._settings.schedule_tick, lambda: wakeups.is_listening)
+        self._alarm_poll = Poll(self._settings.alarm_tick, lambda: wakeups.is_listening)
         self._mourners: list[Callable[[UUID], None]] = []
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
@@ -71,6 +74,7 @@ class Duties:
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
+        self._wakeups.on_later(lambda _: self._expect())
         self._wakeups.on_later(promote.wake_within)
         return [
             promote,
@@ -83,12 +87,18 @@ class Duties:
             Loop("tally", self.tally),
         ]
 
+    def _expect(self) -> None:
+        """A wake-up came, of whatever it is: look for everything."""
+        self._schedule_poll.wake()
+        self._alarm_poll.wake()
+
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
 
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
-            for peek in await store.peek_duties(conn, buckets=self._buckets):
+            schedules, alarms = self._schedule_poll.begin(), self._alarm_poll.begin()
+            for peek in await store.peek_duties(conn, buckets=self._buckets, schedules=schedules, alarms=alarms):
                 sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
@@ -104,17 +114,13 @@ class Duties:
         if peek.until_fire is not None and peek.until_fire <= AT_ONCE:
             self._fire.wake_within(AT_ONCE)
         elif peek.is_buffering:
-            self._fire.wake_within(self._settings.tick)
-        is_ahead = peek.until_fire is not None and peek.until_fire > AT_ONCE
-        return peek.until_fire if is_ahead and peek.until_fire is not None else timedelta.max
+            self._fire.wake_within(self._settings.schedule_tick)
+        return self._schedule_poll.end(peek.until_fire)
 
     def _look_at_alarms(self, peek: DutyPeek) -> timedelta:
-        if peek.until_wake is None:
-            return timedelta.max
-        if peek.until_wake <= AT_ONCE:
+        if peek.until_wake is not None and peek.until_wake <= AT_ONCE:
             self.wakes.loop.wake_within(AT_ONCE)
-            return timedelta.max
-        return peek.until_wake
+        return self._alarm_poll.end(peek.until_wake)
 
     def _longest_sleep(self) -> timedelta:
         """While it listens, this process is told of everything that falls due sooner."""

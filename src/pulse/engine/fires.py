@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.schedules")
 
-BATCH = 2_000  # schedules of a transaction: a tenth of a second
 LANES = 3  # while batches are full: one is decided here while the database writes the others
 IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
@@ -72,7 +71,8 @@ class Fires:
         self._database = database
         self._instruments = instruments or Instruments()
         self._wakeups = wakeups
-        self._tick = database.settings.tick
+        self._tick = database.settings.schedule_tick
+        self._batch = database.settings.schedule_batch
         self._has_more = False  # more was due than one transaction takes
 
     async def step(self) -> timedelta:
@@ -105,11 +105,11 @@ class Fires:
 
     async def fire_due(self) -> int:
         """One batch; answers with how many were due."""
-        return await self._fire(lambda conn: store.due_schedules(conn, limit=BATCH), decide)
+        return await self._fire(lambda conn: store.due_schedules(conn, limit=self._batch), decide)
 
     async def fire_buffered(self) -> int:
         """The occurrences that waited for a job which has finished."""
-        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=BATCH), decide)
+        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=self._batch), decide)
 
     async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
@@ -144,7 +144,7 @@ class Fires:
             due = await read(conn)
             if not due:
                 return [], []
-            self._has_more |= len(due) >= BATCH
+            self._has_more |= len(due) >= self._batch
             written = await _write_down(await _with_busy(conn, due), choose, careful=careful)
             try:
                 fired = await written.fire(conn)
