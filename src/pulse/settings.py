@@ -187,7 +187,7 @@ class Settings:
         (flags, or what the code says) win, read alike."""
         kinds = {each.name: str(each.type) for each in fields(cls)}
         file, written = _find_config(env, kinds)
-        found: dict[str, Any] = {name: _read(f"{file}: {name}", kinds[name], text) for name, text in written.items()}
+        found: dict[str, Any] = {name: _read_from_file(file, name, kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
             found["database_url"] = url
         for name, kind in kinds.items():
@@ -226,11 +226,28 @@ def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path
     return path, read_config(path, kinds)
 
 
+def _read_from_file(file: Path, name: str, kind: str, text: str) -> object:
+    """As `_read`, without quoting the value: it may be a secret under the wrong name."""
+    from pulse.config_file import RIGHT
+
+    try:
+        return _read(name, kind, text)
+    except InvalidSettings:
+        raise InvalidSettings(f"{file}: {name} must be {RIGHT[kind]}") from None
+
+
 def _read(source: str, kind: str, text: str) -> object:
     try:
         return READERS.get(kind, str)(text)
     except (InvalidDuration, ValueError) as error:
         raise InvalidSettings(f"{source}: {error}") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
 
 
 def _flag(text: str) -> bool:
@@ -242,7 +259,7 @@ def _flag(text: str) -> bool:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "int": int,
+    "int": _whole,
     "bool": _flag,
     "timedelta": parse_duration,
     "Path": Path,

@@ -401,6 +401,12 @@ def test_pause_and_resume_in_json(pulse: Pulse) -> None:
     assert pulse.json("resume", "report")["was_paused"] is False
 
 
+def test_an_empty_zone_is_utc(pulse: Pulse) -> None:
+    made = pulse.create("report", *DAILY, "--tz", "")
+
+    assert made.timed.zone == "UTC"
+
+
 def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
     pulse.create()
     job_id = pulse("trigger", "report").output.strip()

@@ -393,6 +393,14 @@ async def test_a_pause_holds_until_it_is_resumed(schedules: Scheduling, clock: F
     assert resumed.next_run_at == NOON + HOUR + 30 * SECOND
 
 
+async def test_an_empty_zone_is_utc(schedules: Scheduling) -> None:
+    made, _ = await schedules.create(a_schedule(zone=""))
+    await schedules.edit("tick", {"zone": "Europe/Berlin"})
+    edited = await schedules.edit("tick", {"zone": ""})
+
+    assert made.timed.zone == edited.timed.zone == "UTC"
+
+
 async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) -> None:
     made, _ = await schedules.create(a_schedule())
 

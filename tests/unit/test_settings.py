@@ -151,7 +151,7 @@ def test_so_may_no(text: str) -> None:
     [
         ("PULSE_LEASE", "soon", "PULSE_LEASE: 'soon' is not a duration"),
         ("PULSE_TICK", "-5s", "PULSE_TICK: '-5s' is not a duration"),
-        ("PULSE_BUCKETS", "many", "PULSE_BUCKETS: invalid literal"),
+        ("PULSE_BUCKETS", "many", "PULSE_BUCKETS: 'many' is not a whole number"),
         ("PULSE_BUCKETS", "1.5", "PULSE_BUCKETS"),
         ("PULSE_POOL_SIZE", "0", "pool_size must be at least 1, not 0"),
         ("PULSE_NOTIFY", "maybe", "PULSE_NOTIFY: 'maybe' is neither yes nor no"),
