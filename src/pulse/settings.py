@@ -33,6 +33,7 @@ CONFIG_FILE = Path("pulse.toml")
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
 MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
+    "schedule_batch": 1,
     "alarm_batch": 1,
     "alarm_slots": 1,
     "alarm_slots_per_destination": 1,
@@ -61,7 +62,7 @@ class Settings:
     lease: timedelta = timedelta(seconds=30)
     heartbeat: timedelta = timedelta(seconds=10)  # three missed beats before a lease ends
     watchdog: timedelta = timedelta(seconds=10)
-    tick: timedelta = timedelta(milliseconds=500)  # polling, where no wake-up came
+    tick: timedelta = timedelta(milliseconds=500)  # polling for due jobs, where no wake-up came
 
     server_url: str | None = None  # for clients; none: the database itself. Several between commas
     token: str | None = field(default=None, repr=False)  # for clients
@@ -85,14 +86,17 @@ class Settings:
 
     trace_as_child: bool = False  # a job's spans are of the trace it was enqueued in; else they link to it
 
-    alarm_tick: timedelta = timedelta(seconds=1)  # polling, where no wake-up came
+    schedule_tick: timedelta = timedelta(seconds=1)  # polling for due schedules, where no wake-up came
+    schedule_batch: int = 2_000  # of one transaction: a tenth of a second
+
+    alarm_tick: timedelta = timedelta(seconds=1)  # polling for due alarms, where no wake-up came
     alarm_lease: timedelta = timedelta(minutes=2)
     alarm_batch: int = 100  # of one claim
     alarm_max_failures: int = 5  # retries of an alarm that does not say
     alarm_deadline: timedelta = timedelta(seconds=15)  # of one delivery, from the first look-up to the last byte
     alarm_slots: int = 500  # deliveries of one process at a time
     alarm_slots_per_destination: int = 16
-    alarm_jitter: bool = True  # spread retries a little; off, the ladder is exact
+    alarm_jitter: bool = False  # make each retry up to a fifth earlier; off, the ladder is exact
     alarm_target: str | None = None  # where alarms go that name no URL
     alarm_token: str | None = field(default=None, repr=False)  # for that target, as a bearer
     alarm_networks: str = ""  # private networks and addresses that alarms may call all the same, between commas
@@ -160,6 +164,7 @@ class Settings:
             "tick",
             "patience",
             "http_deadline",
+            "schedule_tick",
             "alarm_tick",
             "alarm_deadline",
         ):
@@ -182,7 +187,7 @@ class Settings:
         (flags, or what the code says) win, read alike."""
         kinds = {each.name: str(each.type) for each in fields(cls)}
         file, written = _find_config(env, kinds)
-        found: dict[str, Any] = {name: _read(f"{file}: {name}", kinds[name], text) for name, text in written.items()}
+        found: dict[str, Any] = {name: _read_from_file(file, name, kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
             found["database_url"] = url
         for name, kind in kinds.items():
@@ -224,11 +229,28 @@ def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path
     return path, found
 
 
+def _read_from_file(file: Path, name: str, kind: str, text: str) -> object:
+    """As `_read`, without quoting the value: it may be a secret under the wrong name."""
+    from pulse.config_file import RIGHT
+
+    try:
+        return _read(name, kind, text)
+    except InvalidSettings:
+        raise InvalidSettings(f"{file}: {name} must be {RIGHT[kind]}") from None
+
+
 def _read(source: str, kind: str, text: str) -> object:
     try:
         return READERS.get(kind, str)(text)
     except (InvalidDuration, ValueError) as error:
         raise InvalidSettings(f"{source}: {error}") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
 
 
 def _flag(text: str) -> bool:
@@ -240,7 +262,7 @@ def _flag(text: str) -> bool:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "int": int,
+    "int": _whole,
     "bool": _flag,
     "timedelta": parse_duration,
     "Path": Path,

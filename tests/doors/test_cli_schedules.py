@@ -26,6 +26,7 @@ from pulse.model.schedule_changes import EDITABLE
 from pulse.model.schedules import WHEN, CatchUp, Fire, Overlap, Schedule, ScheduleStatus
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal, run_process
+from tests.factories import a_new_job
 from tests.served import Served
 
 LINKS = ["database", "server"]
@@ -82,11 +83,14 @@ class Pulse:
 
     def fire_late(self, name: str, late: str) -> None:
         """Let its next occurrence have been so long ago, and fire it."""
-        late = f"interval '{late}'"
-        self.execute(
-            f"update pulse.schedules set next_run_at = next_run_at - {late}, at = at - {late} where name = $1", name
-        )
+        self.move_back(name, late)
         use(self.settings, lambda engine: engine.duties.fires.fire_due())
+
+    def move_back(self, name: str, by: str) -> None:
+        by = f"interval '{by}'"
+        self.execute(
+            f"update pulse.schedules set next_run_at = next_run_at - {by}, at = at - {by} where name = $1", name
+        )
 
     def log(self, schedule: Schedule, outcome: str, at: datetime, **more: Any) -> None:
         """A line of the past."""
@@ -376,12 +380,31 @@ def test_a_schedule_is_paused_and_resumed(pulse: Pulse) -> None:
     assert "not paused, so nothing was changed" in pulse("resume", "report").output
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "says"), [("fire_once", r"it was due 2 min ago and runs now"), ("skip", "it is COMPLETED")]
+)
+def test_what_was_to_happen_once_during_a_pause_is_said_when_it_is_resumed(
+    pulse: Pulse, catch_up: str, says: str
+) -> None:
+    pulse.create("once", "--task", "report", "--after", "1h", "--catch-up", catch_up)
+    pulse("pause", "once")
+    pulse.move_back("once", "1 hour 2 minutes 1 second")
+
+    assert re.fullmatch(rf"once resumed; {says}\.\n", pulse("resume", "once").output)
+
+
 def test_pause_and_resume_in_json(pulse: Pulse) -> None:
     pulse.create()
 
     assert pulse.json("pause", "report", "--reason", "audit")["pause_reason"] == "audit"
     assert pulse.json("resume", "report")["was_paused"] is True
     assert pulse.json("resume", "report")["was_paused"] is False
+
+
+def test_an_empty_zone_is_utc(pulse: Pulse) -> None:
+    made = pulse.create("report", *DAILY, "--tz", "")
+
+    assert made.timed.zone == "UTC"
 
 
 def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
@@ -391,6 +414,25 @@ def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
     assert pulse("delete", "report", "--yes").output == "report is deleted.\n"
     assert pulse.names() == []
     assert pulse.job(job_id).status is JobStatus.PENDING
+
+
+def test_the_jobs_and_the_log_of_a_schedule_are_found_by_its_id_once_it_is_deleted(pulse: Pulse) -> None:
+    made = pulse.create()
+    job_id = pulse("trigger", "report").output.strip()
+    use(pulse.settings, lambda engine: engine.jobs.submit([a_new_job()]))
+
+    def jobs_of(schedule: object) -> list[str]:
+        found = call_json("jobs", "list", "--schedule", schedule, **pulse.env)
+        return [job["id"] for job in found["jobs"]]
+
+    assert jobs_of("report") == jobs_of(made.id) == [job_id]
+    pulse("delete", "report", "--yes")
+    assert jobs_of(made.id) == [job_id]
+    assert [fire["job_id"] for fire in pulse.json("fires", made.id)["fires"]] == [job_id]
+    heading, _, line = lines_of(pulse("fires", made.id))
+    assert heading == f"Occurrences of {made.id}, which was deleted, UTC:"
+    assert job_id in line
+    assert call("jobs", "list", "--schedule", "report", **pulse.env).exit_code != 0
 
 
 def test_without_a_terminal_a_delete_needs_a_yes(pulse: Pulse) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.engine.seats import Pool, Seat
 from pulse.model.jobs import JobStatus, Outcome
+from pulse.model.schedules import NewSchedule
 from pulse.settings import Settings
 from tests.doors.http_client import Http, segment, served_http
 from tests.factories import a_new_job, a_report, claim_one, submit_one
@@ -57,6 +58,7 @@ NONSENSE = {
     "task=" + "x" * 3_000: "at most",
     "error=" + "x" * 1_500: "1 to 200 characters",
     "after=nonsense": "page marker",
+    "schedule=nightly": "is not the id of a schedule",
     "error=%ED%A0%80%00": "cannot be stored",
 }
 
@@ -133,6 +135,22 @@ async def test_a_search_that_found_nothing_yet_can_go_on(
     assert "Nothing matches among those looked at so far" in text
     [following] = re.findall(r'href="([^"]*after=[^"]*)">Go on searching', text)
     assert len(re.findall(r'id="job-', await read(http, following.replace("&amp;", "&")))) == 1
+
+
+async def test_the_jobs_of_a_schedule_are_listed_also_once_it_is_gone(http: Http, engine: Engine) -> None:
+    made, _ = await engine.schedules.create(NewSchedule(name="nightly", cron="@yearly", job=a_new_job()))
+    fire = await engine.schedules.trigger(made.id)
+    other = await submit_one(engine)
+    page = f"/jobs?schedule={made.id}"
+    assert page in await read(http, "/schedules/nightly")
+    await engine.schedules.delete(made.id)
+
+    text = await read(http, f"{page}&status=pending")
+
+    assert f"/jobs/{fire.job_id}" in text
+    assert str(other) not in text
+    assert "Ordered newest first" in text
+    assert page in await read(http, f"/jobs/{fire.job_id}")
 
 
 async def test_an_error_is_searched_in_the_newest_failures(http: Http, engine: Engine) -> None:

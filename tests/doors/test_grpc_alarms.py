@@ -72,7 +72,6 @@ async def settings(settings: Settings) -> Settings:
         listen="127.0.0.1:0",
         patience=timedelta(seconds=5),
         alarm_networks="127.0.0.0/8",
-        alarm_jitter=False,
     )
 
 

@@ -362,6 +362,7 @@ async def test_a_page_fits_into_a_message(engine: Engine) -> None:
         (pb.ListJobsRequest(filter=pb.JobFilter(topic="\0")), "invalid_name"),
         (pb.ListJobsRequest(filter=pb.JobFilter(error="\0")), "invalid_option"),
         (pb.ListJobsRequest(filter=pb.JobFilter(status=99)), "invalid_input"),  # type: ignore[arg-type]
+        (pb.ListJobsRequest(filter=pb.JobFilter(schedule_id="nightly")), "invalid_option"),
         (pb.ListJobsRequest(filter=pb.JobFilter(submitted_after=Timestamp(seconds=1 << 61))), "invalid_option"),
     ],
 )
@@ -499,6 +500,7 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
             (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), tend),
             (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), see),
             (client.operate.ListJobs, pb.ListJobsRequest(), [("see", "*")]),
+            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(schedule_id=NOBODY)), [("see", "*")]),
             (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), see),
             (client.operate.ExplainJob, pb.ExplainJobRequest(id=waiting), see),
             (client.operate.CancelJobs, pb.CancelJobsRequest(ids=[NOBODY, waiting]), operate),

@@ -393,6 +393,14 @@ async def test_a_pause_holds_until_it_is_resumed(schedules: Scheduling, clock: F
     assert resumed.next_run_at == NOON + HOUR + 30 * SECOND
 
 
+async def test_an_empty_zone_is_utc(schedules: Scheduling) -> None:
+    made, _ = await schedules.create(a_schedule(zone=""))
+    await schedules.edit("tick", {"zone": "Europe/Berlin"})
+    edited = await schedules.edit("tick", {"zone": ""})
+
+    assert made.timed.zone == edited.timed.zone == "UTC"
+
+
 async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) -> None:
     made, _ = await schedules.create(a_schedule())
 
@@ -401,6 +409,29 @@ async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) ->
     assert not (await engine.schedules.find()).schedules
     with pytest.raises(ScheduleNotFound):
         await schedules.delete("tick")
+
+
+async def test_the_log_of_what_is_deleted_is_read_by_its_id_as_long_as_it_is_kept(
+    schedules: Scheduling, engine: Engine, settings: Settings, clock: FrozenClock
+) -> None:
+    made, _ = await schedules.create(a_schedule(catch_up=CatchUp.REPLAY))
+    await clock.advance(4 * MINUTE)
+    await engine.duties.fires.fire_due()
+    before = (await schedules.fires("tick")).fires
+    await schedules.delete("tick")
+
+    first = await schedules.fires(made.id, limit=3)
+    second = await schedules.fires(str(made.id), limit=3, after=first.next)
+
+    assert (len(first.fires), second.next) == (3, None)
+    assert first.fires + second.fires == before
+    assert (await schedules.fires(made.id, after=f"{NOON.isoformat()} FIRED")).fires == []  # behind the last one
+    with pytest.raises(ScheduleNotFound):
+        await schedules.fires("tick")
+    await clock.advance(settings.keep_fires + timedelta(days=1))
+    await engine.duties.prune()
+    with pytest.raises(ScheduleNotFound):
+        await schedules.fires(made.id)
 
 
 async def test_a_trigger_makes_a_job_each_time(schedules: Scheduling, engine: Engine) -> None:
@@ -876,6 +907,32 @@ async def test_a_token_schedules_what_it_may_submit(engine: Engine, servers: Ser
     assert [await may(scopes, lambda on: on.create(yearly)) for scopes in ("operate", "work")] == [False, False]
     assert [await may(scopes, lambda on: on.trigger("tick")) for scopes in secrets] == [True, True, True, False]
     assert await may("operate", lambda on: on.delete("other"))
+
+
+async def test_the_log_of_what_is_deleted_is_for_those_who_may_follow_every_topic(
+    engine: Engine, servers: Served
+) -> None:
+    secrets = {
+        scopes: (await engine.tokens.create(scopes.replace(":", "-"), scopes.split()))[1]
+        for scopes in ("submit", "submit:mail", "operate", "work:mail")
+    }
+    made, _ = await engine.schedules.create(a_schedule(cron="@yearly"))
+    await engine.schedules.trigger(made.id)
+    through = servers.start()
+
+    async def lines(scopes: str) -> int | type[PulseError]:
+        async with open_link(replace(through, token=secrets[scopes])) as link:
+            try:
+                return len((await link.schedules.fires(made.id)).fires)
+            except PulseError as error:
+                return type(error)
+
+    there = [await lines(scopes) for scopes in secrets]
+    await engine.schedules.delete(made.id)
+    gone = [await lines(scopes) for scopes in secrets]
+
+    assert there == [1, 1, 1, Forbidden]
+    assert gone == [1, ScheduleNotFound, 1, Forbidden]
 
 
 # --- answers that are lost

@@ -137,6 +137,28 @@ async def test_there_is_no_such_schedule(http: Http, method: str, path: str) -> 
     assert (await http.refused(method, f"/v1/schedules/nobody{path}"))[:2] == (404, "schedule_not_found")
 
 
+async def test_an_empty_zone_is_utc(http: Http) -> None:
+    made = await make(http, zone="")
+    await http.done("PATCH", "/v1/schedules/daily", {"zone": "Europe/Berlin"})
+    edited = await http.done("PATCH", "/v1/schedules/daily", {"zone": ""})
+
+    assert made["zone"] == edited["zone"] == "UTC"
+
+
+async def test_what_a_deleted_schedule_has_made_is_found_by_its_id(http: Http) -> None:
+    made = await make(http)
+    fire = await http.done("POST", "/v1/schedules/daily/trigger")
+    await http.done("POST", "/v1/jobs", {"task": "another"}, status=201)
+    await http.done("DELETE", "/v1/schedules/daily")
+
+    fires = await http.done("GET", f"/v1/schedules/{made['id']}/fires")
+    jobs = await http.done("GET", f"/v1/jobs?schedule_id={made['id']}")
+
+    assert [each["job_id"] for each in fires["fires"]] == [each["id"] for each in jobs["jobs"]] == [fire["job_id"]]
+    assert (await http.refused("GET", "/v1/jobs?schedule_id=daily"))[0] == 400
+    assert (await http.refused("GET", "/v1/schedules/daily/fires"))[:2] == (404, "schedule_not_found")
+
+
 # --- changing
 
 

@@ -34,7 +34,8 @@ TOPICS = [f"topic {number}" for number in range(12)]  # in different buckets, wh
 @pytest.fixture
 async def patient(settings: Settings, clock: FrozenClock) -> AsyncIterator[Engine]:
     """An engine that need not poll for a day, so that what it sleeps for is only what is due."""
-    async with await Database.connect(replace(settings, tick=DAY)) as database:
+    never = replace(settings, tick=DAY, schedule_tick=DAY, alarm_tick=DAY)
+    async with await Database.connect(never) as database:
         yield Engine(database, buckets=settings.buckets)
 
 

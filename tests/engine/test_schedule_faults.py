@@ -74,11 +74,14 @@ async def test_what_one_transaction_makes_is_bounded(
     assert len(await made(engine)) == 6 * minutes
 
 
-@pytest.mark.parametrize("limit", ["MOST_JOBS", "BATCH"])
+@pytest.mark.parametrize("limit", ["jobs", "batch"])
 async def test_the_duty_looks_again_at_once_if_more_was_due_than_it_takes(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(fires_module, limit, 1)
+    if limit == "jobs":
+        monkeypatch.setattr(fires_module, "MOST_JOBS", 1)
+    else:
+        monkeypatch.setattr(engine.duties.fires, "_batch", 1)
     for name in "ab":
         await create(engine, name=name, every=MINUTE)
     await clock.advance(MINUTE)
@@ -451,18 +454,122 @@ async def test_a_zone_that_is_gone_stops_only_its_own(
 
 async def test_what_fell_due_during_a_pause_is_accounted_for(engine: Engine, clock: FrozenClock) -> None:
     await create(engine)
-    await create(engine, name="once", at=at(12, 30))
-    for name in ("each minute", "once"):
-        await engine.schedules.pause(name)
+    await engine.schedules.pause("each minute")
     await clock.advance(HOUR)
-    for name in ("each minute", "once"):
-        await engine.schedules.resume(name)
+
+    await engine.schedules.resume("each minute")
 
     [line] = await log(engine)
     assert (line.occurrence, line.newest, line.occurrences) == (at(12, 1), at(13, 0), 60)
     assert (line.outcome, line.reason) == (FireOutcome.SKIPPED, "paused")
-    assert (await engine.schedules.get("once")).status is ScheduleStatus.COMPLETED
+
+
+async def paused_over(engine: Engine, clock: FrozenClock, late: timedelta = HOUR, **given: Any) -> None:
+    """A once schedule, paused until so long after its instant."""
+    await create(engine, name="once", at=at(12, 30), **given)
+    await engine.schedules.pause("once")
+    await clock.advance(at(12, 30) + late - clock.instant)
+
+
+@pytest.mark.parametrize("given", [{}, {"catch_up": "replay"}, {"ends_at": at(12, 31)}, {"max_occurrences": 1}])
+async def test_a_once_schedule_that_was_paused_over_its_instant_runs_when_it_is_resumed(
+    engine: Engine, clock: FrozenClock, given: dict[str, Any]
+) -> None:
+    await paused_over(engine, clock, **given)
+    assert await fire(engine) == 0
+    assert [each.at for each in await engine.schedules.preview("once")] == [at(12, 30)]
+
+    resumed = await engine.schedules.resume("once")
+    assert (resumed.status, resumed.next_run_at, resumed.paused_at) == (ScheduleStatus.ACTIVE, at(12, 30), None)
+    assert await fire(engine) == 1
+
+    [job] = await made(engine)
+    assert (job.scheduled_for, job.submitted_at) == (at(12, 30), at(13, 30))
+    [line] = await log(engine, "once")
+    assert (line.occurrence, line.outcome, line.reason, line.late) == (at(12, 30), FireOutcome.FIRED, None, HOUR)
+    ended = await engine.schedules.get("once")
+    assert (ended.status, ended.next_run_at, ended.fired) == (ScheduleStatus.COMPLETED, None, 1)
+    assert await fire(engine) == 0
+
+
+@pytest.mark.parametrize(("late", "runs"), [(timedelta(seconds=10), True), (timedelta(seconds=11), False)])
+async def test_a_once_schedule_that_skips_what_it_missed_is_over_when_it_is_resumed(
+    engine: Engine, clock: FrozenClock, late: timedelta, runs: bool
+) -> None:
+    await paused_over(engine, clock, late, catch_up="skip")
+    assert bool(await engine.schedules.preview("once")) == runs
+
+    resumed = await engine.schedules.resume("once")
+    await fire(engine)
+
+    assert resumed.status is (ScheduleStatus.ACTIVE if runs else ScheduleStatus.COMPLETED)
+    [line] = await log(engine, "once")
+    assert (line.outcome, line.reason) == ((FireOutcome.FIRED, None) if runs else (FireOutcome.SKIPPED, "paused"))
+    assert len(await made(engine)) == runs
+
+
+async def test_a_once_schedule_that_was_backfilled_during_its_pause_does_not_run_again(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    await paused_over(engine, clock)
+    await engine.schedules.backfill("once", start=at(12, 0), end=at(13, 0))
+    assert await engine.schedules.preview("once") == []
+
+    resumed = await engine.schedules.resume("once")
+    await fire(engine)
+
+    assert resumed.status is ScheduleStatus.COMPLETED
+    assert len(await made(engine)) == 1
     assert accounted(await log(engine, "once")) == 1
+
+
+async def test_a_once_schedule_that_is_edited_during_its_pause_runs_as_it_is_then(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    await paused_over(engine, clock)
+    await engine.schedules.edit("once", {"priority": 7})
+
+    await engine.schedules.resume("once")
+    await fire(engine)
+
+    assert [job.priority for job in await made(engine)] == [7]
+
+
+async def test_a_once_schedule_that_is_given_another_instant_during_its_pause_waits_for_that(
+    engine: Engine, clock: FrozenClock
+) -> None:
+    await paused_over(engine, clock)
+    await engine.schedules.edit("once", {"at": at(14, 0)})
+
+    resumed = await engine.schedules.resume("once")
+    assert (await fire(engine), resumed.next_run_at) == (0, at(14, 0))
+    await clock.advance(HOUR)
+    await fire(engine)
+
+    assert [job.scheduled_for for job in await made(engine)] == [at(14, 0)]
+    assert accounted(await log(engine, "once")) == 2  # 12:30 was passed over by the edit
+
+
+@pytest.mark.parametrize(("overlap", "outcome"), [("skip", FireOutcome.SKIPPED), ("buffer_one", FireOutcome.BUFFERED)])
+async def test_overlap_has_its_say_about_what_runs_when_it_is_resumed(
+    engine: Engine, clock: FrozenClock, overlap: str, outcome: FireOutcome
+) -> None:
+    await paused_over(engine, clock, overlap=overlap)
+    await engine.schedules.trigger("once")  # and its job is unfinished
+
+    await engine.schedules.resume("once")
+    await fire(engine)
+
+    assert [line.outcome for line in await log(engine, "once")] == [outcome, FireOutcome.FIRED]
+    assert len(await made(engine)) == 1
+
+
+async def test_a_once_schedule_that_is_resumed_before_its_instant_keeps_it(engine: Engine, clock: FrozenClock) -> None:
+    await create(engine, name="once", at=at(12, 30))
+    await engine.schedules.pause("once")
+
+    assert (await engine.schedules.resume("once")).next_run_at == at(12, 30)
+    assert await log(engine, "once") == []
 
 
 async def test_time_that_goes_back_repeats_nothing(engine: Engine, clock: FrozenClock) -> None:

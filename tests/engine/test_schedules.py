@@ -64,6 +64,29 @@ async def made(engine: Engine) -> list[Job]:
     return sorted((job for job in page.jobs if job.schedule_id), key=lambda job: job.scheduled_for or NOON)
 
 
+async def test_jobs_are_listed_by_their_schedule_newest_first_in_pages(engine: Engine, clock: FrozenClock) -> None:
+    """Also once the schedule is deleted, with everything else that is asked for, and in whichever bucket they are."""
+    wanted = await create(engine, catch_up=CatchUp.REPLAY, job=a_new_job(topic="mail"))
+    await create(engine, name="other", catch_up=CatchUp.REPLAY)
+    await engine.jobs.submit([a_new_job()])
+    await clock.advance(3 * MINUTE)
+    await fire(engine)
+    await engine.schedules.edit(wanted.id, {"topic": "post"})
+    await clock.advance(2 * MINUTE)
+    await fire(engine)
+    await engine.schedules.delete(wanted.id)
+
+    first = await engine.jobs.find(JobFilter(schedule_id=wanted.id), limit=3)
+    second = await engine.jobs.find(JobFilter(schedule_id=wanted.id), limit=3, after=first.next)
+    mail = await engine.jobs.find(JobFilter(schedule_id=wanted.id, topic="mail", status=JobStatus.PENDING))
+    none = await engine.jobs.find(JobFilter(schedule_id=wanted.id, status=JobStatus.COMPLETED))
+
+    assert [job.scheduled_for for job in first.jobs + second.jobs] == [at(12, minute) for minute in (5, 4, 3, 2, 1)]
+    assert {job.schedule_id for job in first.jobs + second.jobs} == {wanted.id}
+    assert [job.scheduled_for for job in mail.jobs] == [at(12, 3), at(12, 2), at(12, 1)]
+    assert (second.next, none.jobs, none.next) == (None, [], None)
+
+
 async def log(engine: Engine, name: str = "each minute") -> list[Fire]:
     return (await engine.schedules.fires(name, limit=500)).fires[::-1]
 

@@ -36,7 +36,7 @@ async def at_noon(clock: FrozenClock) -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return replace(settings, alarm_networks="127.0.0.0/8", alarm_jitter=False)
+    return replace(settings, alarm_networks="127.0.0.0/8")
 
 
 @pytest.fixture
@@ -167,6 +167,28 @@ async def test_the_ladder_to_the_second(engine: Engine, endpoint: Endpoint, cloc
     assert outcomes == [DeliveryOutcome.FAILED] * 7 + [DeliveryOutcome.GIVEN_UP]
 
 
+async def test_with_jitter_no_wait_is_longer_than_its_step(
+    database: Database, settings: Settings, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    database.settings = replace(settings, alarm_jitter=True)
+    engine = Engine(database, buckets=settings.buckets)
+    endpoint.status = 503
+    alarm = await set_one(engine, endpoint, max_failures=20)
+    await clock.advance(MINUTE)
+
+    waits = []
+    for failures in range(8):  # after ten the breaker would leave it alone
+        await deliver(engine)
+        waiting = await engine.alarms.get(alarm.id)
+        assert waiting.next_fire_at is not None
+        waits.append((waiting.next_fire_at - clock.instant) / backoff(failures))
+        await clock.advance(waiting.next_fire_at - clock.instant)
+
+    assert all(0.8 <= wait <= 1 for wait in waits)
+    assert len(set(waits)) == 8
+    await engine.duties.wakes.stop(0)
+
+
 async def test_with_five_retries_the_sixth_failure_is_final(
     engine: Engine, endpoint: Endpoint, clock: FrozenClock
 ) -> None:
@@ -212,25 +234,120 @@ async def test_a_cron_alarm_skips_a_bad_occurrence_and_advances(
     assert (await log_of(engine, alarm))[-1].note == "skipped after its last retry"
 
 
-async def test_retries_that_reach_the_next_occurrence_are_coalesced(
+async def calls_until(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, alarm: Alarm, end: datetime
+) -> list[float]:
+    """When the endpoint was called, in seconds after the first call; time goes from one attempt to the next."""
+    instants: list[datetime] = []
+    while (due := (await engine.alarms.get(alarm.id)).next_fire_at) is not None and due <= end:
+        await clock.advance(due - clock.instant)
+        before = len(endpoint.calls)
+        await deliver(engine)
+        instants += [clock.instant] * (len(endpoint.calls) - before)
+    return [(instant - instants[0]).total_seconds() for instant in instants]
+
+
+async def test_a_cron_alarm_of_every_minute_climbs_the_ladder_across_its_occurrences(
     engine: Engine, endpoint: Endpoint, clock: FrozenClock
 ) -> None:
     endpoint.status = 500
     alarm = await set_one(engine, endpoint, cron="* * * * *")
-    await clock.advance(MINUTE)
-    await deliver(engine)  # retried in 30 s
-    await clock.advance(30 * SECOND)
+    first = NOON + MINUTE
 
-    await deliver(engine)  # would be retried in a minute, and 12:02 comes first
+    calls = await calls_until(engine, endpoint, clock, alarm, first + 16 * MINUTE + 30 * SECOND)
+
+    # After the last retry its next occurrence is the first of a new ladder.
+    assert calls == [0, 30, 90, 210, 450, 930, 960, 990]
+    for_minute = [datetime.fromisoformat(call.body["occurrence"]) - first for call in endpoint.calls]
+    assert [each // MINUTE for each in for_minute] == [0, 0, 1, 3, 7, 15, 16, 16]
+    assert [call.body["attempt"] for call in endpoint.calls] == [1, 2, 3, 4, 5, 6, 1, 2]
+    assert len({call.wake_id for call in endpoint.calls}) == 6
+
+
+async def test_the_log_accounts_for_every_occurrence_that_was_passed_over(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+    first = NOON + MINUTE
+
+    await calls_until(engine, endpoint, clock, alarm, first + 930 * SECOND)
+
+    def at(minute: int) -> str:
+        return (first + minute * MINUTE).isoformat()
+
+    lines = await log_of(engine, alarm)
+    assert [line.note for line in lines] == [
+        None,
+        f"coalesced 1 occurrence ({at(0)}) into {at(1)}",
+        f"coalesced 2 occurrences ({at(1)} to {at(2)}) into {at(3)}",
+        f"coalesced 4 occurrences ({at(3)} to {at(6)}) into {at(7)}",
+        f"coalesced 8 occurrences ({at(7)} to {at(14)}) into {at(15)}",
+        "skipped after its last retry",
+    ]
+    assert [line.outcome for line in lines] == [DeliveryOutcome.FAILED] * 5 + [DeliveryOutcome.GIVEN_UP]
+    now = await engine.alarms.get(alarm.id)
+    assert (now.occurrence, now.next_fire_at, now.failure_count) == (first + 16 * MINUTE, first + 16 * MINUTE, 0)
+    assert now.last_error == "HTTP 500 Internal Server Error"
+
+
+async def test_a_cron_alarm_that_recovers_goes_on_with_its_next_occurrence(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+    first = NOON + MINUTE
+    await calls_until(engine, endpoint, clock, alarm, first + 90 * SECOND)
+    endpoint.status = 204
+    await clock.advance(3 * MINUTE)  # nobody delivered at 210 s
+
+    await deliver(engine)
 
     now = await engine.alarms.get(alarm.id)
-    assert now.next_fire_at == now.occurrence == NOON + 2 * MINUTE
-    first, again = await log_of(engine, alarm)
-    assert (first.note, again.note) == (None, f"its retry is coalesced into {(NOON + 2 * MINUTE).isoformat()}")
-    await clock.advance(30 * SECOND)
+    assert (now.next_fire_at, now.failure_count, now.last_error) == (first + 5 * MINUTE, 0, None)
+    last = (await log_of(engine, alarm))[-1]
+    assert (last.occurrence, last.outcome) == (first + 3 * MINUTE, DeliveryOutcome.DELIVERED)
+    assert last.note == f"coalesced 1 occurrence ({(first + 4 * MINUTE).isoformat()})"
+
+
+async def test_a_retry_of_a_cron_alarm_outlasts_a_short_pause(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="0 * * * *")
+    await clock.advance(HOUR)
     await deliver(engine)
-    assert [call.body["attempt"] for call in endpoint.calls] == [1, 2, 1]
-    assert len({call.wake_id for call in endpoint.calls}) == 2
+    await engine.alarms.pause(alarm.id)
+    await clock.advance(20 * SECOND)
+
+    resumed = await engine.alarms.resume(alarm.id)
+
+    assert (resumed.occurrence, resumed.next_fire_at) == (NOON + HOUR, NOON + HOUR + 30 * SECOND)
+    assert resumed.failure_count == 1
+
+
+@pytest.mark.parametrize("act", ["resume", "fire"])
+async def test_an_occurrence_that_a_person_begins_has_all_its_retries(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, act: str
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="*/15 * * * *", max_failures=1)
+    await clock.advance(15 * MINUTE)
+    await deliver(engine)  # its only retry is to come
+    if act == "resume":
+        await engine.alarms.pause(alarm.id)
+        await clock.advance(14 * MINUTE)
+        await engine.alarms.resume(alarm.id)
+        await clock.advance(MINUTE)
+    else:
+        await clock.advance(SECOND)
+        await engine.alarms.fire(alarm.id)
+
+    await deliver(engine)
+
+    now = await engine.alarms.get(alarm.id)
+    assert (now.failure_count, now.next_fire_at) == (1, clock.instant + 30 * SECOND)
+    assert (await log_of(engine, alarm))[-1].outcome is DeliveryOutcome.FAILED
 
 
 @pytest.mark.parametrize("when", [{"delay": MINUTE}, {"cron": "* * * * *"}])

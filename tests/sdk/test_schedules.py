@@ -351,12 +351,13 @@ def test_a_pause_holds_until_it_is_resumed(app: Pulse, report: Any) -> None:
 
 
 def test_what_is_deleted_is_gone(app: Pulse, report: Any) -> None:
-    app.schedules.create("x", report, args=ARGS, every="1h")
+    made = app.schedules.create("x", report, args=ARGS, every="1h")
     handle = app.schedules.trigger("x")
 
     app.schedules.delete("x")
 
     assert names(app) == []
+    assert [fire.job_id for fire in app.schedules.fires(made.id).fires] == [handle.id]
     assert handle.status() is JobStatus.PENDING
 
 

@@ -46,7 +46,7 @@ WAKE = [[LAST], [1], ["fired"], [NOW], [None], [0], [None], ["delivered"], [NOW]
 # Each hot statement with arguments, and the indexes through which it must reach these tables.
 CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "peek_alarms": ([], {"alarms_due", "alarms_leased", "alarms_ready"}),
-    "peek_duties": ([[0]], {"alarms_due", "alarms_leased", "alarms_ready"}),
+    "peek_duties": ([[0], True, True], {"alarms_due", "alarms_leased", "alarms_ready"}),
     "ready_alarms": ([2_000], {"alarms_due"}),
     "expire_alarms": ([2_000], {"alarms_leased"}),
     "ready_destinations": (["", 200], {"alarms_ready"}),

@@ -46,7 +46,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "due_among": ([ONE], {"schedules_pkey"}),
     "unbuffered_schedules": ([100], {"schedules_buffered", "jobs_schedule"}),
     "peek_schedules": ([], {"schedules_due", "schedules_buffered"}),
-    "peek_duties": ([[0]], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
+    "peek_duties": ([[0], True, True], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
     "fire_usual": ([ONE, [NOW], [NOW], ONE], {"schedules_pkey"}),
     "fire_schedules": ([*PLAN, *FIRE, "timetable", *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
     "find_schedules": ([["schedule 1"], ONE], {"schedules_pkey", "schedules_name_key"}),
@@ -56,6 +56,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "next_schedules": ([NOW, 200], {"schedules_due"}),
     "last_fires": ([ONE, [NOW]], {"fires_pkey"}),
     "list_fires": ([AN_ID, NOW, "", 50], {"fires_pkey", "jobs_pkey"}),
+    "list_of_schedule": ([[0], AN_ID, AN_ID, "{}", 50, 50], {"jobs_of_schedule"}),
     "fired_occurrences": ([AN_ID, [NOW]], {"fires_pkey"}),
     "prune_fires": ([AN_ID, 1_000, KEEP, 1_000], {"fires_pkey"}),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -158,7 +159,8 @@ def _lists() -> dict[str, set[str]]:
     """The statements that pages are read with, and the parameters they are given."""
     topics: list[str | None] = [None, "mail"]
     statuses: list[JobStatus | None] = [None, *JobStatus]
-    orders = [lists.choose_order(JobFilter(topic=topic, status=status), 4) for topic in topics for status in statuses]
+    filters = [JobFilter(topic=topic, status=status) for topic in topics for status in statuses]
+    orders = [lists.choose_order(each, 4) for each in (*filters, JobFilter(schedule_id=UUID(int=1)))]
     return {order.statement: {*order.fixed, *order.start, "filter", "scan", "limit"} for order in orders}
 
 

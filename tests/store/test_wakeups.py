@@ -228,6 +228,14 @@ async def test_a_job_due_late_is_left_to_polling(here: tuple[Engine, Heard], the
     assert here[1].later == there[1].later == []
 
 
+async def test_what_is_overdue_is_told_of_as_due_now(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+    here[0].wakeups.wake_later(timedelta(hours=-1))
+
+    await there[1].until(lambda heard: heard.later)
+
+    assert here[1].later == there[1].later == [timedelta()]
+
+
 @pytest.mark.parametrize("delays", [(0, 400), (400, 0), (300, 20, 900)])
 async def test_of_several_the_soonest_counts(
     here: tuple[Engine, Heard], there: tuple[Engine, Heard], delays: tuple[int, ...]

@@ -43,7 +43,7 @@ def plant(when: str, what: str, how: str) -> None:
 
 async def wake(url: str) -> None:
     """All that is due, and no more."""
-    settings = Settings(database_url=url, alarm_networks=NETWORKS, alarm_jitter=False)
+    settings = Settings(database_url=url, alarm_networks=NETWORKS)
     async with await Database.connect(settings) as database:
         wakes = Engine(database, buckets=1).duties.wakes
         while not await wakes.step():

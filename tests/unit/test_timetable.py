@@ -196,7 +196,13 @@ def test_a_timetable_is_put_into_words(timetable: Timetable, words: str) -> None
 
 
 NOW = instant("2026-01-01T12:00")
-ODD = ["2026-01-01T12:00Z", "2026-W49-1T12:00:00+01:00", "20261201T120000+0100", "2026-02-30T12:00:00Z"]
+ODD = [
+    "2026-01-01 12:00:00Z",
+    "2026-01-01T12:00Z",
+    "2026-W49-1T12:00:00+01:00",
+    "20261201T120000+0100",
+    "2026-02-30T12:00:00Z",
+]
 
 
 def test_a_delay_counts_from_now() -> None:
@@ -224,6 +230,11 @@ def test_what_names_no_single_instant_is_refused(delay: timedelta | None, at: da
         resolve_once(ALARM, delay=delay, at=at, now=NOW)
 
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("text", ["2026-01-01t18:30:00z", "2026-01-01T18:30:00z", "2026-01-01t19:30:00.000+01:00"])
+def test_small_letters_name_the_same_instant(text: str) -> None:
+    assert parse_instant(ALARM, text) == instant("2026-01-01T18:30")
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2026-01-01", "2026-13-01T12:00:00", "12:00:00Z", *ODD])

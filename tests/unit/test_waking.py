@@ -15,6 +15,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 OK, DOWN = Answered(None), Answered("HTTP 503")
+iso = datetime.isoformat
 
 
 def a_ringing(**given: Any) -> Ringing:
@@ -55,7 +56,7 @@ def test_occurrences_that_passed_meanwhile_are_coalesced_and_counted() -> None:
     verdict = decide(a_ringing(cron="* * * * *"), OK, NOON + 150 * SECOND)
 
     assert verdict.next_fire_at == NOON + 3 * MINUTE
-    assert verdict.note == f"coalesced 2 occurrences from {(NOON + MINUTE).isoformat()}"
+    assert verdict.note == f"coalesced 2 occurrences ({iso(NOON + MINUTE)} to {iso(NOON + 2 * MINUTE)})"
 
 
 def test_a_timetable_without_a_future_is_retired() -> None:
@@ -98,12 +99,50 @@ def test_the_sixth_failure_of_a_cron_alarm_skips_and_advances() -> None:
     assert verdict.note == "skipped after its last retry"
 
 
-def test_a_retry_that_reaches_the_next_occurrence_is_coalesced_into_it() -> None:
-    verdict = decide(a_ringing(cron="* * * * *", failure_count=1), DOWN, NOON + 31 * SECOND)
+def test_without_retries_a_cron_alarm_skips_at_once_and_says_why() -> None:
+    verdict = decide(a_ringing(cron="0 * * * *", max_failures=0), DOWN, NOON)
 
-    following = NOON + MINUTE
-    assert verdict[:6] == (DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, following, following, 2, "HTTP 503")
-    assert verdict.note == f"its retry is coalesced into {following.isoformat()}"
+    assert verdict[:5] == (
+        DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, NOON + 60 * MINUTE, NOON + 60 * MINUTE, 0,
+    )  # fmt: skip
+    assert verdict.note == "skipped: it is to have no retries"
+
+
+def test_what_passed_during_the_last_try_is_skipped_with_it() -> None:
+    verdict = decide(a_ringing(cron="* * * * *", failure_count=5), DOWN, NOON + 61 * SECOND)
+
+    assert (verdict.occurrence, verdict.next_fire_at) == (NOON + 2 * MINUTE, NOON + 2 * MINUTE)
+    assert verdict.note == f"skipped after its last retry; coalesced 1 occurrence ({iso(NOON + MINUTE)})"
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "@every 1m"])
+def test_a_retry_climbs_the_ladder_and_stands_for_the_newest_occurrence_by_then(cron: str) -> None:
+    verdict = decide(a_ringing(cron=cron, failure_count=3), DOWN, NOON + 30 * SECOND)
+
+    newest, at = NOON + 4 * MINUTE, NOON + 4.5 * MINUTE
+    assert verdict[:6] == (DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, newest, at, 4, "HTTP 503")
+    assert verdict.note == f"coalesced 4 occurrences ({iso(NOON)} to {iso(NOON + 3 * MINUTE)}) into {iso(newest)}"
+
+
+def test_a_retry_at_the_very_instant_of_the_next_occurrence_is_for_that() -> None:
+    verdict = decide(a_ringing(cron="* * * * *"), DOWN, NOON + 30 * SECOND)
+
+    assert (verdict.occurrence, verdict.next_fire_at) == (NOON + MINUTE, NOON + MINUTE)
+    assert verdict.note == f"coalesced 1 occurrence ({iso(NOON)}) into {iso(NOON + MINUTE)}"
+
+
+def test_years_of_occurrences_are_counted_not_walked_through() -> None:
+    verdict = decide(a_ringing(cron="* * * * *", failure_count=1), DOWN, NOON + timedelta(days=3650))
+
+    assert verdict.occurrence == NOON + timedelta(days=3650) + MINUTE
+    assert verdict.note is not None
+    assert verdict.note.startswith("coalesced 5256001 occurrences (")
+
+
+def test_a_retry_is_owed_even_if_the_zone_is_gone() -> None:
+    verdict = decide(a_ringing(cron="* * * * *", zone="Mars/Olympus"), DOWN, NOON)
+
+    assert verdict[:5] == (DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, NOON, NOON + 30 * SECOND, 1)
 
 
 def test_a_retry_before_the_next_occurrence_stays_a_retry() -> None:
@@ -129,8 +168,14 @@ def test_retry_after_is_honoured_and_capped(asked: timedelta, waits: timedelta) 
     assert verdict.next_fire_at == NOON + waits
 
 
-def test_retries_are_spread() -> None:
-    assert decide(a_ringing(), DOWN, NOON, spread=0.8).next_fire_at == NOON + 24 * SECOND
+@pytest.mark.parametrize("failures", range(9))
+def test_spreading_makes_a_wait_shorter_and_never_longer_than_the_cap(failures: int) -> None:
+    ringing = a_ringing(failure_count=failures, max_failures=50)
+
+    assert decide(ringing, DOWN, NOON, spread=0.8).next_fire_at == NOON + backoff(failures) * 0.8
+    longest = decide(ringing, DOWN, NOON, spread=1.2).next_fire_at
+    assert longest is not None
+    assert longest <= NOON + 15 * MINUTE
 
 
 def test_every_attempt_for_an_occurrence_has_one_id() -> None:

@@ -54,7 +54,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def make_filter(given: dict[str, Any], status: JobStatus | None = None) -> JobFilter:
+def make_filter(given: dict[str, Any], status: JobStatus | None = None, schedule_id: UUID | None = None) -> JobFilter:
     from pulse.model.jobs import JobFilter
 
     return JobFilter(
@@ -65,6 +65,7 @@ def make_filter(given: dict[str, Any], status: JobStatus | None = None) -> JobFi
         submitted_after=given["since"],
         submitted_before=given["until"],
         status=status,
+        schedule_id=schedule_id,
     )
 
 
@@ -77,10 +78,19 @@ def make_filter(given: dict[str, Any], status: JobStatus | None = None) -> JobFi
     shell_complete=complete_status,
     help="In this state, for example dead_lettered.",
 )
+@click.option("--schedule", metavar="NAME", help="Made by this schedule: its name, or its id, also if it is deleted.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
 @click.pass_obj
-def list_jobs(session: Session, /, status: JobStatus | None, limit: int, after: str | None, **given: Any) -> None:  # noqa: ANN401
+def list_jobs(
+    session: Session,
+    /,
+    status: JobStatus | None,
+    schedule: str | None,
+    limit: int,
+    after: str | None,
+    **given: Any,  # noqa: ANN401
+) -> None:
     """List jobs; everything given must hold.
 
     Waiting jobs come as they will be claimed, finished ones most recent first, and all together newest first.
@@ -89,12 +99,25 @@ def list_jobs(session: Session, /, status: JobStatus | None, limit: int, after: 
     Examples:
       pulse jobs list --topic mail --status pending
       pulse jobs list --status dead_lettered --error timeout --since 2h
+      pulse jobs list --schedule nightly-report
       pulse jobs list --since 2026-07-31T09:00 --until 2026-07-31T10:00 --json
     """
-    wanted = make_filter(given, status)
-    page = session.use(lambda engine: search(engine, wanted, after, limit))
+
+    async def read(engine: Engine) -> Page:
+        schedule_id = None if schedule is None else await _schedule_id(engine, schedule)
+        return await search(engine, make_filter(given, status, schedule_id), after, limit)
+
+    page = session.use(read)
     document = {"jobs": [as_json(job) for job in page.jobs], "next": page.next}
     session.answer(document, lambda: show_list(page, has_one_status=status is not None))
+
+
+async def _schedule_id(engine: Engine, name: str) -> UUID:
+    """An id is taken as it is: its schedule may be gone, and its jobs not."""
+    try:
+        return UUID(name)
+    except ValueError:
+        return (await engine.schedules.get(name)).id
 
 
 async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: int) -> Page:

@@ -120,7 +120,8 @@ def pause(session: Session, name: str, reason: str) -> None:
 def resume(session: Session, name: str) -> None:
     """Let the schedule NAME fire again, from its next occurrence on.
 
-    What fell due meanwhile is not made up for; `pulse schedules backfill` does that.
+    What fell due meanwhile is not made up for; `pulse schedules backfill` does that. One that happens once, and whose
+    instant has passed, runs now, unless its catch-up is skip.
     """
 
     async def work(engine: Engine) -> tuple[bool, Schedule]:
@@ -129,8 +130,15 @@ def resume(session: Session, name: str) -> None:
 
     was_paused, schedule = session.use(work)
     done = f"{schedule.name} resumed" if was_paused else f"{schedule.name}: not paused, so nothing was changed"
-    following = f"; next {age(schedule.next_run_at)}" if schedule.next_run_at else f"; it is {schedule.status}"
-    session.answer(as_json(schedule) | {"was_paused": was_paused}, lambda: say(f"{done}{following}."))
+    session.answer(as_json(schedule) | {"was_paused": was_paused}, lambda: say(f"{done}; {_outlook(schedule)}."))
+
+
+def _outlook(schedule: Schedule) -> str:
+    if schedule.next_run_at is None:
+        return f"it is {schedule.status}"
+    if schedule.paused_at is None and schedule.next_run_at <= schedule.updated_at:
+        return f"it was due {age(schedule.next_run_at)} and runs now"
+    return f"next {age(schedule.next_run_at)}"
 
 
 @click.command(cls=Command)

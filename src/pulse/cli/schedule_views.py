@@ -235,8 +235,11 @@ def offset(local: datetime) -> str:
 # --- what became of occurrences
 
 
-def show_fire_page(page: FirePage, schedule: Schedule) -> None:
-    if page.fires:
+def show_fire_page(page: FirePage, schedule: Schedule | None, name: str) -> None:
+    if schedule is None:
+        say(f"Occurrences of {name}, which was deleted, UTC:")
+        show_fires(page.fires, UTC)
+    elif page.fires:
         say(f"Occurrences of {schedule.name}{_in_zone(schedule)}:")
         show_fires(page.fires, told_in(schedule.timed))
     else:

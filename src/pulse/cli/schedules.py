@@ -111,16 +111,21 @@ def show(session: Session, name: str) -> None:
 def fires(session: Session, name: str, limit: int, after: str | None) -> None:
     """Show what became of the occurrences of the schedule NAME, newest first.
 
-    Those that were missed together are one line.
+    Those that were missed together are one line. Of a schedule that was deleted, give the id, which its jobs have.
     """
 
-    async def read(engine: Engine) -> tuple[Schedule, FirePage]:
-        schedule = await engine.schedules.get(name)
+    async def read(engine: Engine) -> tuple[Schedule | None, FirePage]:
+        from pulse.model.errors import ScheduleNotFound
+
+        try:
+            schedule = await engine.schedules.get(name)
+        except ScheduleNotFound:
+            return None, await engine.schedules.fires(name, after=after, limit=limit)
         return schedule, await engine.schedules.fires(schedule.id, after=after, limit=limit)
 
     schedule, page = session.use(read)
     document = {"fires": [fire_as_json(fire) for fire in page.fires], "next": page.next}
-    session.answer(document, lambda: show_fire_page(page, schedule))
+    session.answer(document, lambda: show_fire_page(page, schedule, name))
 
 
 class Preview(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from pulse.model.errors import Forbidden, LimitExceeded, Unauthenticated
+from pulse.model.errors import Forbidden, LimitExceeded, ScheduleNotFound, Unauthenticated
 from pulse.model.text import check_name
 from pulse.model.tokens import ADMIN, Right, hash_of
 
@@ -64,6 +64,17 @@ class Caller:
 LOCAL = Caller("local", (ADMIN,), is_trusted=True)
 
 caller: ContextVar[Caller] = ContextVar("caller")  # of the call under way
+
+
+def check_logged(check: Callable[[Right, str], None], name: str, topic: str | None) -> None:
+    """Check that the log of a schedule may be read. Of one that was deleted (no topic) nobody knows the topic any more:
+    it is for those who may follow jobs of every topic, and others are told of nothing."""
+    try:
+        check(Right.FOLLOW, topic or "*")
+    except Forbidden:
+        if topic is None:
+            raise ScheduleNotFound(name) from None
+        raise
 
 
 def _deed(right: Right, topic: str | None) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
-from pulse.model.alarms import PAYLOAD_LIMIT, AlarmFilter, AlarmStatus, NewAlarm
+from pulse.model.alarms import PAYLOAD_LIMIT, AlarmFilter, AlarmStatus, NewAlarm, read_fire_at
 from pulse.model.errors import InvalidInput, InvalidPayload
 from pulse.model.jobs import FINISHED, PAGE_LIMIT, JobStatus, NewJob
 from pulse.model.tokens import Right
@@ -56,7 +56,7 @@ Seconds = Annotated[
     float | None, described("Fire once, so many seconds from now. Give exactly one of this, fire_at and cron_expr.")
 ]
 Instant = Annotated[
-    Annotated[datetime, Meta(tz=True)] | None,
+    Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None,  # read by us, for the words all doors have
     described("Fire once, at this time: RFC 3339 with an offset, such as 2026-07-31T09:00:00+02:00. In the future."),
 ]
 Expression = Annotated[
@@ -197,7 +197,7 @@ async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
         payload=_json("payload", given.payload),
         url=given.url,
         delay=_length(given.delay_seconds),
-        fire_at=given.fire_at,
+        fire_at=None if given.fire_at is None else read_fire_at(given.fire_at),
         cron=given.cron_expr,
         zone=given.timezone,
         max_failures=given.max_failures,

@@ -181,9 +181,10 @@ class Alarms:
                 return alarm
             if alarm.next_fire_at is None:
                 raise AlarmConflict(alarm.id, f"is {alarm.status}: set it anew")
-            if alarm.cron is None:
+            now = await read_clock(conn)
+            if alarm.cron is None or alarm.next_fire_at > now:  # it has missed nothing: a retry stays a retry
                 return await store.resume_alarm(conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at)
-            return await _resumed(conn, alarm, await read_clock(conn))
+            return await _resumed(conn, alarm, now)
 
         return self._told_of(await self._database.run_together(work))
 

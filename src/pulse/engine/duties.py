@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pulse.engine.fires import Fires
 from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
+from pulse.engine.polls import Poll
 from pulse.engine.sessions import IDLE
 from pulse.engine.wakes import Wakes
 from pulse.model.errors import Conflict
@@ -30,7 +31,7 @@ from pulse.store.wakeups import SOON
 from pulse.store.watch import Look, look_at_leases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
     from pulse.store.jobs import DutyPeek, Woken
     from pulse.store.pool import Connection, Database
@@ -46,12 +47,6 @@ PRUNE_EVERY = timedelta(seconds=60)
 APART_FOR = 10.0  # seconds for which jobs are looked at alone, after somebody's lock on another table
 TALLY_EVERY = timedelta(seconds=2)
 TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps the reading of them cheap
-
-
-class Peek(Protocol):
-    """A statement that tells what is due in each bucket."""
-
-    async def __call__(self, conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]: ...
 
 
 class Duties:
@@ -71,6 +66,8 @@ class Duties:
         self.fires = Fires(database, wakeups, instruments)
         self._fire = Loop("fire", self.fires.step)
         self.wakes = Wakes(database, wakeups, instruments)
+        self._schedule_poll = Poll(self._settings.schedule_tick, lambda: wakeups.is_listening)
+        self._alarm_poll = Poll(self._settings.alarm_tick, lambda: wakeups.is_listening)
         self._mourners: list[Callable[[UUID], None]] = []
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
@@ -84,6 +81,7 @@ class Duties:
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
+        self._wakeups.on_later(lambda _: self._expect())
         self._wakeups.on_later(promote.wake_within)
         return [
             promote,
@@ -96,13 +94,18 @@ class Duties:
             Loop("tally", self.tally),
         ]
 
+    def _expect(self) -> None:
+        """A wake-up came, of whatever it is: look for everything."""
+        self._schedule_poll.wake()
+        self._alarm_poll.wake()
+
     async def promote(self) -> timedelta:
         """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
 
         if time.monotonic() < self._apart_until:
             return await self._promote_apart()
         try:
-            return await self._promote(store.peek_duties)
+            return await self._promote(self._peek)
         except Conflict as error:
             log.warning("jobs are promoted apart from schedules and alarms for %d s: %s", APART_FOR, error)
             self._apart_until = time.monotonic() + APART_FOR
@@ -114,12 +117,19 @@ class Duties:
         for loop in (self._fire, self.wakes.loop):
             if not loop.failures:
                 loop.wake_within(AT_ONCE)
-        return await self._promote(store.peek_jobs)
+        return await self._promote(self._peek_jobs)
 
-    async def _promote(self, look: Peek) -> timedelta:
+    async def _peek(self, conn: Connection) -> list[DutyPeek]:
+        schedules, alarms = self._schedule_poll.begin(), self._alarm_poll.begin()
+        return await store.peek_duties(conn, buckets=self._buckets, schedules=schedules, alarms=alarms)
+
+    async def _peek_jobs(self, conn: Connection) -> list[DutyPeek]:
+        return await store.peek_jobs(conn, buckets=self._buckets)
+
+    async def _promote(self, look: Callable[[Connection], Awaitable[list[DutyPeek]]]) -> timedelta:
         async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
             sleeps, woken = [self._longest_sleep()], []
-            for peek in await look(conn, buckets=self._buckets):
+            for peek in await look(conn):
                 sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
@@ -135,17 +145,13 @@ class Duties:
         if peek.until_fire is not None and peek.until_fire <= AT_ONCE:
             self._fire.wake_within(AT_ONCE)
         elif peek.is_buffering:
-            self._fire.wake_within(self._settings.tick)
-        is_ahead = peek.until_fire is not None and peek.until_fire > AT_ONCE
-        return peek.until_fire if is_ahead and peek.until_fire is not None else timedelta.max
+            self._fire.wake_within(self._settings.schedule_tick)
+        return self._schedule_poll.end(peek.until_fire)
 
     def _look_at_alarms(self, peek: DutyPeek) -> timedelta:
-        if peek.until_wake is None:
-            return timedelta.max
-        if peek.until_wake <= AT_ONCE:
+        if peek.until_wake is not None and peek.until_wake <= AT_ONCE:
             self.wakes.loop.wake_within(AT_ONCE)
-            return timedelta.max
-        return peek.until_wake
+        return self._alarm_poll.end(peek.until_wake)
 
     def _longest_sleep(self) -> timedelta:
         """While it listens, this process is told of everything that falls due sooner."""

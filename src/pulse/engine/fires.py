@@ -20,7 +20,17 @@ from uuid import UUID
 import msgspec
 
 from pulse.engine.instruments import Instruments
-from pulse.model.firing import DueSchedule, Firing, Note, broken, decide, following_of_usual, jittered, passed_over
+from pulse.model.firing import (
+    DueSchedule,
+    Firing,
+    Note,
+    broken,
+    decide,
+    following_of_usual,
+    is_owed,
+    jittered,
+    passed_over,
+)
 from pulse.model.ids import fire_id
 from pulse.model.schedules import Overlap
 from pulse.store import schedules as store
@@ -34,7 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.schedules")
 
-BATCH = 2_000  # schedules of a transaction: a tenth of a second
 LANES = 3  # while batches are full: one is decided here while the database writes the others
 IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
@@ -62,7 +71,8 @@ class Fires:
         self._database = database
         self._instruments = instruments or Instruments()
         self._wakeups = wakeups
-        self._tick = database.settings.tick
+        self._tick = database.settings.schedule_tick
+        self._batch = database.settings.schedule_batch
         self._has_more = False  # more was due than one transaction takes
 
     async def step(self) -> timedelta:
@@ -95,11 +105,11 @@ class Fires:
 
     async def fire_due(self) -> int:
         """One batch; answers with how many were due."""
-        return await self._fire(lambda conn: store.due_schedules(conn, limit=BATCH), decide)
+        return await self._fire(lambda conn: store.due_schedules(conn, limit=self._batch), decide)
 
     async def fire_buffered(self) -> int:
         """The occurrences that waited for a job which has finished."""
-        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=BATCH), decide)
+        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=self._batch), decide)
 
     async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
@@ -134,7 +144,7 @@ class Fires:
             due = await read(conn)
             if not due:
                 return [], []
-            self._has_more |= len(due) >= BATCH
+            self._has_more |= len(due) >= self._batch
             written = await _write_down(await _with_busy(conn, due), choose, careful=careful)
             try:
                 fired = await written.fire(conn)
@@ -191,6 +201,25 @@ async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reas
     lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
     if lines:
         await store.fire_schedules(conn, plans=[], made=[], noted=lines, cause="timetable")
+
+
+async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> datetime | None:
+    """Where the cursor of a paused schedule goes when it is resumed. What it passes over leaves its line."""
+    if schedule.timed.kind == "once" and await has_fired(conn, schedule):
+        return None
+    if is_owed(schedule, now):
+        return schedule.next_run_at
+    following = schedule.timed.next_after(now)
+    await note_passed_over(conn, [schedule], "paused", now)
+    return following
+
+
+async def has_fired(conn: Connection, schedule: Schedule) -> bool:
+    """Whether the occurrence at its cursor has its job already, by a backfill."""
+    cursor = schedule.next_run_at
+    if cursor is None:
+        return False
+    return bool(await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[cursor]))
 
 
 def _line(schedule_id: UUID, note: Note) -> Noted:

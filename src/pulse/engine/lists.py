@@ -1,8 +1,9 @@
 """Which index answers which list, and where does the next page begin?
 
 Every state has its natural order: waiting jobs as they will be claimed, scheduled ones by when they fall due, dead
-letters and finished ones most recent first, and all together newest first. Each order is an index, so a page costs
-the same at ten million rows. What the index does not answer is filtered, over a bounded number of rows.
+letters and finished ones most recent first, those of one schedule and all together newest first. Each order is an
+index, so a page costs the same at ten million rows. What the index does not answer is filtered, over a bounded number
+of rows.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ BY_CLAIM = {"after_claimed_at": FIRST_INSTANT, "after_id": FIRST_ID}
 def choose_order(wanted: JobFilter, buckets: int) -> Order:
     """The list whose index fits the filter best."""
     home = [bucket_of_topic(wanted.topic, buckets)] if wanted.topic else list(range(buckets))
+    if wanted.schedule_id is not None:
+        fixed = {"buckets": home, "schedule_id": wanted.schedule_id}
+        return Order("list_of_schedule", fixed, {"after_id": LAST_ID}, ("schedule_id",))
     if wanted.topic and (order := _of_topic(wanted, home[0])):
         return order
     match wanted.status:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from pulse.engine.fires import note_passed_over
+from pulse.engine.fires import has_fired, note_passed_over, resume_at
 from pulse.engine.masks import mask_schedule
 from pulse.engine.schedule_sync import Sync
 from pulse.engine.searches import search_schedules
@@ -23,6 +23,7 @@ from pulse.model.errors import (
     ScheduleNotFound,
     ScheduleOwned,
 )
+from pulse.model.firing import is_owed
 from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
 from pulse.model.jobs import EARLIEST, PAGE_LIMIT, check_kind, check_whole
 from pulse.model.schedule_changes import apply_changes, differences, is_retimed, make_schedule, redefine
@@ -117,16 +118,21 @@ class Schedules:
         return {own_id: max(timedelta(), at - fired[own_id]) for own_id, at in seen.items()}
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
-        """What became of its occurrences, newest first."""
+        """What became of its occurrences, newest first. Of one that was deleted, by its id, as long as the log is
+        kept."""
         check_limit(limit)
         before = _read_cursor(after) if after else LAST
 
         async def work(conn: Connection) -> list[Fire]:
-            schedule = _only(await store.find_schedules(conn, *_key(name)), name)
-            return await store.list_fires(conn, schedule_id=schedule.id, before=before, limit=limit + 1)
+            own_id, _ = await _find_logged(conn, name)
+            return await store.list_fires(conn, schedule_id=own_id, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
         return FirePage(found[:limit], _write_cursor(found[limit - 1]) if len(found) > limit else None)
+
+    async def find_logged(self, name: str | UUID) -> tuple[UUID, str | None]:
+        """The id of a schedule, and the topic of its jobs; no topic: it was deleted, and the log still has its past."""
+        return await self._database.run(lambda conn: _find_logged(conn, name))
 
     async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]:
         """The next occurrences of a schedule, as long as nothing is changed."""
@@ -138,6 +144,7 @@ class Schedules:
                 return []
             now = await read_clock(conn)
             is_due = schedule.paused_at is None and schedule.next_run_at <= now  # it fires in a moment
+            is_due = is_due or (is_owed(schedule, now) and not await has_fired(conn, schedule))
             return _preview(schedule.timed, left, schedule.next_run_at - MOMENT if is_due else now)
 
         check_preview(n)
@@ -204,17 +211,16 @@ class Schedules:
         return await self._change(name, work)
 
     async def resume(self, name: str | UUID) -> Schedule:
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for."""
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for, except by a schedule
+        that has only the one."""
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.paused_at is None:
                 return
             following, status = schedule.next_run_at, schedule.status
             if following is not None:
-                now = await read_clock(conn)
                 with _readable():
-                    following = schedule.timed.next_after(now)
-                await note_passed_over(conn, [schedule], "paused", now)
+                    following = await resume_at(conn, schedule, await read_clock(conn))
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
@@ -365,6 +371,15 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
     if not found:
         raise ScheduleNotFound(str(name))
     return found[0]
+
+
+async def _find_logged(conn: Connection, name: str | UUID) -> tuple[UUID, str | None]:
+    names, ids = _key(name)
+    if found := await store.find_schedules(conn, names, ids):
+        return found[0].id, found[0].job.routed_topic
+    if ids and await store.list_fires(conn, schedule_id=ids[0], before=LAST, limit=1):
+        return ids[0], None
+    raise ScheduleNotFound(str(name))
 
 
 def _is_occurrence(schedule: Schedule, instant: datetime) -> bool:

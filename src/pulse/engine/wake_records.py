@@ -35,7 +35,7 @@ log = logging.getLogger("pulse.alarms")
 RECORD_BATCH = 500
 AT_ONCE = timedelta()
 LONGEST_SLEEP = timedelta(minutes=1)  # every delivery that ends wakes the loop
-JITTER = (0.8, 1.2)
+JITTER = (0.8, 1.0)  # of a step of the ladder: never longer than it, so that its longest holds
 
 
 class Landed(NamedTuple):

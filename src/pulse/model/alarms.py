@@ -14,7 +14,7 @@ from pulse.model.errors import InvalidAlarm, InvalidName, InvalidOption, Invalid
 from pulse.model.jobs import check_instant, check_kind, check_length, check_whole
 from pulse.model.text import check_json, check_name, check_text
 from pulse.timing.cron import Cron, InvalidCron
-from pulse.timing.once import InvalidOnce, Words, resolve_once
+from pulse.timing.once import InvalidOnce, Words, parse_instant, resolve_once
 from pulse.timing.timetable import Timetable
 from pulse.timing.zones import UnknownZone, check_zone
 
@@ -222,6 +222,14 @@ class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     created_at: datetime
     expires_at: datetime | None  # none: the newest
+
+
+def read_fire_at(text: str) -> datetime:
+    """An instant as people write it: RFC 3339, refused in the same words at every door."""
+    try:
+        return parse_instant(ONCE, text)
+    except InvalidOnce as error:
+        raise InvalidAlarm(str(error)) from None
 
 
 def timetable(cron: str, zone: str, anchor: datetime) -> Timetable:

@@ -132,6 +132,14 @@ def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[Note]:
     return [Note(cursor, FireOutcome.SKIPPED, reason, missed.total, missed.newest[-1])]
 
 
+def is_owed(schedule: Schedule, now: datetime) -> bool:
+    """Whether a pause has outlasted the only occurrence of a schedule: it runs late, unless it is to be skipped."""
+    cursor = schedule.next_run_at
+    if schedule.timed.kind != "once" or schedule.paused_at is None or cursor is None or cursor > now:
+        return False
+    return schedule.catch_up is not CatchUp.SKIP or now - cursor <= GRACE
+
+
 def _on_time(
     due: DueSchedule, timetable: Timetable, now: datetime
 ) -> tuple[list[datetime], list[Note], datetime | None]:

@@ -346,8 +346,10 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # a part of its last error, in any case
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+    schedule_id: UUID | None = None  # made by this schedule, which may be deleted by now
 
     def __post_init__(self) -> None:
+        check_kind("schedule_id", self.schedule_id, UUID, None)
         for what in ("topic", "task", "tag"):
             if (name := getattr(self, what)) is not None:
                 check_name(what, name)

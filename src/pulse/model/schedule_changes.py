@@ -121,7 +121,7 @@ def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> 
     job = NewJob(**{name: getattr(definition["job"], name) for name in NewJob.__struct_fields__} | of_job)
     changed = NewSchedule(**{**definition, "job": job} | own)
     cron = changed.parsed_cron
-    if "zone" in own and cron is not None and cron.zone != own["zone"]:
+    if "zone" in own and cron is not None and cron.zone != changed.zone:
         raise InvalidSchedule(f"the expression {changed.cron!r} names its own time zone: change it there")
     return changed
 

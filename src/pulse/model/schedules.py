@@ -98,6 +98,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     def _check_zone(self) -> None:
         check_kind("zone", self.zone, str)
         check_kind("cron", self.cron, str, None)
+        if not self.zone:  # as for alarms
+            msgspec.structs.force_setattr(self, "zone", "UTC")
         try:
             check_zone(self.zone)
         except UnknownZone as error:

@@ -80,17 +80,18 @@ def backoff(failure_count: int) -> timedelta:
 
 
 def decide(ringing: Ringing, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
-    """`spread` moves a retry a little, so that many that failed together do not come back together."""
+    """Answers with how the row is to stand. `spread` shortens a retry's wait, so that many that failed together do not
+    come back together; nothing makes it longer than 15 minutes."""
     if answered.error is None:
         return _delivered(ringing, now)
     if answered.is_gone:
         return _ended(ringing, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
     if ringing.failure_count >= ringing.max_failures:
         return _given_up(ringing, answered.error, now)
-    wait = backoff(ringing.failure_count) * spread
+    wait = min(backoff(ringing.failure_count) * spread, LONGEST_RETRY)
     if answered.retry_after is not None:
         wait = max(wait, min(answered.retry_after, LONGEST_RETRY))
-    return _retried(ringing, answered.error, now, now + wait)
+    return _retried(ringing, answered.error, now + wait)
 
 
 def give_up(ringing: Ringing, error: str) -> Verdict:
@@ -104,7 +105,7 @@ def _delivered(ringing: Ringing, now: datetime) -> Verdict:
     except InvalidCron as error:  # its zone has gone, say
         return _ended(ringing, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
     if following is None:
-        return _ended(ringing, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)
+        return _ended(ringing, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)._replace(note=note)
     return Verdict(DeliveryOutcome.DELIVERED, AlarmStatus.ACTIVE, following, following, 0, None, note)
 
 
@@ -117,22 +118,18 @@ def _given_up(ringing: Ringing, error: str, now: datetime) -> Verdict:
     except InvalidCron as broken:
         return _ended(ringing, AlarmStatus.FAILED, f"{broken}; before that: {error}")
     if following is None:
-        return _ended(ringing, AlarmStatus.FAILED, error)
-    skipped = "; ".join(each for each in ("skipped after its last retry", note) if each)
+        return _ended(ringing, AlarmStatus.FAILED, error)._replace(note=note)
+    last = "skipped after its last retry" if ringing.failure_count else "skipped: it is to have no retries"
+    skipped = "; ".join(each for each in (last, note) if each)
     return Verdict(DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, following, following, 0, error, skipped)
 
 
-def _retried(ringing: Ringing, error: str, now: datetime, at: datetime) -> Verdict:
-    """Unless the next occurrence comes first: then the two are one."""
+def _retried(ringing: Ringing, error: str, at: datetime) -> Verdict:
+    """Climb the ladder. Where a timetable has newer occurrences by then, the retry is for the newest of them: a
+    receiver that has seen the older one, and tells repetitions by their id, would take the wake for nothing new."""
+    newest, note = _newest_by(ringing, at)
     failures = ringing.failure_count + 1
-    try:
-        following, note = _next_of(ringing, now)
-    except InvalidCron as broken:
-        return _ended(ringing, AlarmStatus.FAILED, f"{broken}; before that: {error}")
-    if following is None or following > at:
-        return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, ringing.occurrence, at, failures, error)
-    merged = "; ".join(each for each in (f"its retry is coalesced into {following.isoformat()}", note) if each)
-    return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, following, following, failures, error, merged)
+    return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, newest, at, failures, error, note)
 
 
 def _ended(
@@ -153,5 +150,27 @@ def _next_of(ringing: Ringing, now: datetime) -> tuple[datetime | None, str | No
     if first is None or first > start:
         return following, None
     missed = table.upto(first, start)
-    count = "1 occurrence" if missed.total == 1 else f"{missed.total} occurrences"
-    return following, f"coalesced {count} from {first.isoformat()}"
+    return following, f"coalesced {_several(missed.total, first, missed.newest[-1])}"
+
+
+def _newest_by(ringing: Ringing, at: datetime) -> tuple[datetime, str | None]:
+    """The newest occurrence up to an instant, and what is to be said of those it stands for."""
+    if ringing.cron is None:
+        return ringing.occurrence, None
+    try:
+        table = timetable(ringing.cron, ringing.zone, ringing.occurrence)
+        first = table.next_after(ringing.occurrence)
+    except InvalidCron:  # its zone has gone: this occurrence is owed all the same
+        return ringing.occurrence, None
+    if first is None or first > at:
+        return ringing.occurrence, None
+    passed = table.upto(first, at, newest=2)
+    *before, newest = passed.newest
+    last = before[-1] if before else ringing.occurrence
+    return newest, f"coalesced {_several(passed.total, ringing.occurrence, last)} into {newest.isoformat()}"
+
+
+def _several(count: int, first: datetime, last: datetime) -> str:
+    if count == 1:
+        return f"1 occurrence ({first.isoformat()})"
+    return f"{count} occurrences ({first.isoformat()} to {last.isoformat()})"

@@ -133,7 +133,8 @@ class Schedules:
         return await self._acall(lambda link: link.pause(name, reason=reason))
 
     def resume(self, name: str | UUID) -> Schedule:
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for: see `backfill`."""
+        """Go on with the first occurrence after now. What fell due meanwhile is not made up for: see `backfill`. What
+        happens once, and whose instant has passed, runs now, unless its catch-up is skip."""
         return self._call(lambda link: link.resume(name))
 
     async def aresume(self, name: str | UUID) -> Schedule:

@@ -134,7 +134,8 @@ select * from pulse.alarms where id = :id for no key update;
 -- name: resume_alarm(id, occurrence, next)
 update pulse.alarms
 set paused_at = null, updated_at = pulse.now(), occurrence = :occurrence, next_fire_at = :next,
-    attempt = case when occurrence = :occurrence then attempt else 0 end
+    attempt = case when occurrence = :occurrence then attempt else 0 end,
+    failure_count = case when occurrence = :occurrence then failure_count else 0 end
 where id = :id
 returning *;
 
@@ -151,7 +152,7 @@ update pulse.alarms
 set status = 'active', occurrence = :occurrence, next_fire_at = pulse.now(), ready_at = null, finished_at = null,
     lease_id = lease_id + 1, updated_at = pulse.now(),
     attempt = case when occurrence = :occurrence then attempt else 0 end,
-    failure_count = case when status = 'active' then failure_count else 0 end
+    failure_count = case when status = 'active' and occurrence = :occurrence then failure_count else 0 end
 where id = :id
 returning *;
 
@@ -264,7 +265,7 @@ moved as (
     update pulse.alarms
     set status = verdict.status,
         next_fire_at = verdict.next,
-        attempt = case when alarms.occurrence = verdict.occurrence then alarms.attempt else 0 end,
+        attempt = case when verdict.outcome = 'failed' or alarms.occurrence = verdict.occurrence then alarms.attempt else 0 end,
         occurrence = verdict.occurrence,
         ready_at = null,
         lease_until = null,

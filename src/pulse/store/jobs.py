@@ -324,8 +324,11 @@ async def expire_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID
     return [row["id"] for row in rows]
 
 
-async def peek_duties(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:
-    return [DutyPeek(*row) for row in await conn.rows("peek_duties", buckets=buckets)]
+async def peek_duties(
+    conn: Connection, *, buckets: Sequence[int], schedules: bool = True, alarms: bool = True
+) -> list[DutyPeek]:
+    rows = await conn.rows("peek_duties", buckets=buckets, schedules=schedules, alarms=alarms)
+    return [DutyPeek(*row) for row in rows]
 
 
 async def peek_jobs(conn: Connection, *, buckets: Sequence[int]) -> list[DutyPeek]:

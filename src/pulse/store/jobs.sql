@@ -553,19 +553,25 @@ tallied as (
 )
 select id from moved;
 
--- name: peek_duties(buckets)
+-- name: peek_duties(buckets, schedules, alarms)
 -- One read that tells the loops which buckets have anything to do, and when the next job and the next schedule fall
 -- due. What is long past is past by a day: an instant of any size must not stop the loop (and `greatest` skips nulls).
+-- Schedules and alarms are looked at only if that is wanted.
 select
     bucket,
     case when due.run_at is not null
         then greatest(due.run_at, pulse.now() - interval '1 day') - pulse.now() end as until_due,
     case when late.deadline is not null
         then greatest(late.deadline, pulse.now() - interval '1 day') - pulse.now() end as until_late,
-    (select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
-     where next_run_at is not null and paused_at is null order by next_run_at limit 1) as until_fire,
-    exists (select from pulse.schedules where buffered_for is not null and paused_at is null) as is_buffering,
-    case when exists (select from pulse.alarms where ready_at is not null and lease_until is null) then interval '0'
+    case when :schedules::boolean then (
+        select greatest(next_run_at, pulse.now() - interval '1 day') - pulse.now() from pulse.schedules
+        where next_run_at is not null and paused_at is null order by next_run_at limit 1
+    ) end as until_fire,
+    case when :schedules::boolean
+        then exists (select from pulse.schedules where buffered_for is not null and paused_at is null)
+        else false end as is_buffering,
+    case when not :alarms::boolean then null
+    when exists (select from pulse.alarms where ready_at is not null and lease_until is null) then interval '0'
     else (select greatest(least(next_fire_at, lease_until), pulse.now() - interval '1 day') - pulse.now() from (
         select
             (select next_fire_at from pulse.alarms
@@ -948,6 +954,24 @@ with scanned as materialized (
     cross join lateral (
         select * from pulse.jobs
         where jobs.bucket = home.bucket and jobs.id < :after_id
+        order by jobs.id desc
+        limit :scan
+    ) as found
+    order by id desc
+    limit :scan
+)
+(select id, true as matches from scanned where pulse.job_matches(scanned, :filter::jsonb) order by id desc limit :limit)
+union all
+(select id, false from scanned order by id limit 1);
+
+-- name: list_of_schedule(buckets, schedule_id, after_id, filter, scan, limit)
+-- Those that one schedule has made, newest first.
+with scanned as materialized (
+    select found.*
+    from unnest(:buckets::smallint[]) as home (bucket)
+    cross join lateral (
+        select * from pulse.jobs
+        where jobs.bucket = home.bucket and jobs.schedule_id = :schedule_id and jobs.id < :after_id
         order by jobs.id desc
         limit :scan
     ) as found

@@ -151,6 +151,7 @@ class Wakeups:
     def wake_later(self, delay: timedelta) -> None:
         """A job falls due after `delay`; told only if that is sooner than the next poll."""
         if delay <= SOON:
+            delay = max(delay, timedelta())  # overdue, as what was resumed may be: others read no sign
             self._tell_later(delay)
             if self._settings.notify:
                 self._unsent_later = delay if self._unsent_later is None else min(delay, self._unsent_later)

@@ -7,7 +7,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+# T and Z may be small, as RFC 3339 has it. It also lets applications agree on a space for the T; we do not.
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 class InvalidOnce(ValueError):
@@ -43,7 +44,7 @@ def parse_instant(words: Words, text: str) -> datetime:
     advice = ""
     if found := _RFC_3339.fullmatch(text):
         with suppress(ValueError):
-            when = datetime.fromisoformat(text)
+            when = datetime.fromisoformat(text.upper())
             if found[2]:
                 return when
             advice = f": it has no time zone; add one, such as {text}Z"

@@ -410,6 +410,7 @@ def write_filter(wanted: JobFilter) -> pb.JobFilter:
         error=wanted.error or "",
         submitted_after=write_instant(wanted.submitted_after),
         submitted_before=write_instant(wanted.submitted_before),
+        schedule_id=str(wanted.schedule_id) if wanted.schedule_id else "",
     )
 
 
@@ -424,6 +425,7 @@ def read_filter(message: pb.JobFilter) -> JobFilter:
         error=message.error or None,
         submitted_after=read_instant(message, "submitted_after"),
         submitted_before=read_instant(message, "submitted_before"),
+        schedule_id=read_id(message.schedule_id, "schedule_id") if message.schedule_id else None,
     )
 
 

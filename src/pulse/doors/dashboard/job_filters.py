@@ -14,7 +14,7 @@ from pulse.timing.duration import InvalidDuration, parse_duration
 if TYPE_CHECKING:
     from pulse.doors.dashboard.views import Look
 
-FIELDS = ("topic", "task", "tag", "error", "since", "until", "status")
+FIELDS = ("topic", "task", "tag", "error", "since", "until", "schedule", "status")
 
 
 def given_fields(look: Look) -> dict[str, str]:
@@ -34,7 +34,15 @@ def read_filter(given: Mapping[str, str], now: datetime) -> JobFilter:
         status=status,
         submitted_after=read_moment("since", given.get("since"), now),
         submitted_before=read_moment("until", given.get("until"), now),
+        schedule_id=read_schedule(given.get("schedule")),
     )
+
+
+def read_schedule(text: str | None) -> UUID | None:
+    found = read_id(text)
+    if text is not None and found is None:
+        raise InvalidFilter(f"schedule {text[:60]!r} is not the id of a schedule: its page and its jobs show that")
+    return found
 
 
 def read_status(text: str | None) -> JobStatus | None:

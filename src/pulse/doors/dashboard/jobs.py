@@ -72,7 +72,7 @@ async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) ->
     wanted = read_filter(given, await look.served.engine.read_clock())
     look.caller.check(LOOKING, wanted.topic or "*")
     heads, following = await search(find_shown(look), wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE)
-    order, label, column = ORDERS[wanted.status]
+    order, label, column = ORDERS[None if wanted.schedule_id else wanted.status]
     return {
         "tabs": _tabs(counts, given, wanted),
         "state": wanted.status,

@@ -122,8 +122,11 @@ async def pause(look: Look, form: Mapping[str, str]) -> Said:
 
 async def resume(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    await look.served.engine.schedules.resume(found.id)
-    return Said(f"{found.name} was not paused" if found.paused_at is None else f"{found.name} goes on")
+    resumed = await look.served.engine.schedules.resume(found.id)
+    if found.paused_at is None:
+        return Said(f"{found.name} was not paused")
+    is_due = resumed.next_run_at is not None and resumed.next_run_at <= resumed.updated_at
+    return Said(f"{found.name} was due and runs now" if is_due else f"{found.name} goes on")
 
 
 async def trigger(look: Look, _form: Mapping[str, str]) -> Said:

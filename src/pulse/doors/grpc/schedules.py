@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pulse.doors.access import check_logged
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
@@ -117,8 +118,9 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
 
     @answering
     async def ListFires(self, request: pb.ListFiresRequest, _context: Context) -> pb.ListFiresResponse:
-        schedule = await self._find(request.name)
-        page = await self._schedules.fires(schedule.id, after=request.after or None, limit=request.limit or PAGE)
+        own_id, topic = await self._schedules.find_logged(request.name)
+        check_logged(self._check, request.name, topic)
+        page = await self._schedules.fires(own_id, after=request.after or None, limit=request.limit or PAGE)
         return pb.ListFiresResponse(fires=[wire.write_fire(fire) for fire in page.fires], next=page.next)
 
     @answering

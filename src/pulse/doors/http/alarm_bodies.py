@@ -11,10 +11,9 @@ from pydantic import Field, WithJsonSchema
 from pulse.doors.http.job_bodies import Name
 from pulse.doors.http.parts import Answer, AnyJson, Body, Number, Seconds, embed, encode_payload, fields_of
 from pulse.model import alarms as model
-from pulse.model.alarms import ONCE, AlarmStatus, DeliveryOutcome
+from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.errors import InvalidAlarm
 from pulse.model.jobs import LONGEST
-from pulse.timing.once import InvalidOnce, parse_instant
 
 Kind = Literal["once", "cron"]
 # Read by us, for the words that everybody gets who writes it wrongly.
@@ -48,7 +47,7 @@ class NewAlarm(Body):
             url=self.url,
             headers=self.headers,
             delay=None if self.delay_seconds is None else timedelta(seconds=self.delay_seconds),
-            fire_at=None if self.fire_at is None else _read_instant(self.fire_at),
+            fire_at=None if self.fire_at is None else model.read_fire_at(self.fire_at),
             cron=self.cron_expr,
             zone=self.timezone,
             max_failures=self.max_failures,
@@ -57,13 +56,6 @@ class NewAlarm(Body):
         if self.kind not in (None, new.kind):
             raise InvalidAlarm(f"kind {self.kind!r} does not go with these times: they make a {new.kind} alarm")
         return new
-
-
-def _read_instant(text: str) -> datetime:
-    try:
-        return parse_instant(ONCE, text)
-    except InvalidOnce as error:
-        raise InvalidAlarm(str(error)) from None
 
 
 # --- what we send

@@ -89,6 +89,7 @@ async def list_jobs(
     error: Annotated[str | None, Query(description="A part of its last error.")] = None,
     submitted_after: Instant | None = None,
     submitted_before: Instant | None = None,
+    schedule_id: Annotated[UUID | None, Query(description="Made by this schedule, also if it is deleted.")] = None,
     after: After = None,
     limit: Limit = 50,
 ) -> Response:
@@ -100,6 +101,7 @@ async def list_jobs(
         error=error,
         submitted_after=submitted_after,
         submitted_before=submitted_before,
+        schedule_id=schedule_id,
     )
     caller.get().check(Right.SEE, topic or "*")
 

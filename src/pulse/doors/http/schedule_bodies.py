@@ -27,7 +27,7 @@ class Timetable(Body):
     every: Length | None = None
     at: Instant | None = None
     after: Length | None = None
-    zone: str = Field("UTC", description="Of the cron line.", examples=["Europe/Berlin"])
+    zone: str = Field("UTC", description="Of the cron line; empty is UTC.", examples=["Europe/Berlin"])
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     max_occurrences: int | None = Field(None, ge=1, le=1 << 30)

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from pulse.doors.access import caller
+from pulse.doors.access import caller, check_logged
 from pulse.doors.http import schedule_bodies as bodies
 from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.answering import answer_with
@@ -154,8 +154,10 @@ async def backfill_schedule(name: Segment, body: bodies.Stretch, served: Served)
     responses=answers(404),
 )
 async def list_fires(name: Segment, served: Served, after: After = None, limit: Limit = 50) -> Response:
-    schedule = await _find(served, name)
-    page = await served.engine.schedules.fires(schedule.id, after=after, limit=limit)
+    """Of a schedule that was deleted, by its id, as long as the log is kept."""
+    own_id, topic = await served.engine.schedules.find_logged(name)
+    check_logged(caller.get().check, name, topic)
+    page = await served.engine.schedules.fires(own_id, after=after, limit=limit)
     return answer_with({"fires": [fields_of(bodies.Fire.model_fields, fire) for fire in page.fires], "next": page.next})
 
 
