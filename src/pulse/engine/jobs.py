@@ -17,7 +17,7 @@ from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job
 from pulse.engine.submits import hints, place, submit_placed
 from pulse.engine.sweeps import sweep
 from pulse.model.errors import IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
-from pulse.model.ids import bucket_of_id, by_bucket
+from pulse.model.ids import bucket_of_id, by_bucket, keyed_id
 from pulse.model.jobs import (
     BATCH_LIMIT,
     TRANSITIONS,
@@ -38,6 +38,7 @@ from pulse.model.jobs import (
 from pulse.model.text import check_text, check_topic
 from pulse.store import jobs as store
 from pulse.store.jobs import Woken
+from pulse.store.tokens import read_secret
 
 if TYPE_CHECKING:
     from pulse.model.ids import Mint
@@ -59,6 +60,7 @@ class Jobs:
         self._database = database
         self._wakeups = wakeups
         self._mint = mint
+        self._id_secret: bytes | None = None  # read when it is needed
         self._redaction = database.settings.redaction
         self._enders: list[Callable[[Iterable[UUID]], None]] = []
         self._cancelers: list[Callable[[Iterable[UUID]], None]] = []
@@ -172,6 +174,12 @@ class Jobs:
         """The topics of those that are there. A job never changes its topic."""
         check_size("ids", job_ids)
         return await self._database.run(lambda conn: read_each(conn, store.read_topics, job_ids))
+
+    async def id_of_text(self, text: str) -> UUID:
+        """Return the id that stands for a text in this installation. Its bucket is yet to be set."""
+        if self._id_secret is None:
+            self._id_secret = await self._database.run(lambda conn: read_secret(conn, name="ids"))
+        return keyed_id(self._id_secret, text)
 
     async def attempts(self, job_id: UUID) -> list[Attempt]:
         """The failed attempts of a job, oldest first."""
