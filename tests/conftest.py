@@ -41,6 +41,7 @@ TABLES = (
     "deploys",
     "alarms",
     "deliveries",
+    "wake_generations",
 )
 
 

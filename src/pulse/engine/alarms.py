@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.delivery.signing import new_secret
+from pulse.delivery.signing import OwnerSecrets, new_secret
 from pulse.engine.masks import mask_alarm, mask_deliveries
 from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
@@ -207,21 +207,23 @@ class Alarms:
 
     # --- signing
 
-    async def secrets(self) -> list[WakeSecret]:
-        """Those that wakes are signed with, newest first."""
-        return await self._database.run(store.wake_secrets)
+    async def secrets(self, owner: str | None = None) -> list[WakeSecret]:
+        """Return those that the wakes of an owner are signed with, newest first."""
+        own = check_name("owner", owner or DEFAULT_OWNER)
+        return (await self._database.run(read_owner_secrets)).of(own)
 
-    async def rotate_secret(self, *, overlap: timedelta = OVERLAP) -> list[WakeSecret]:
-        """Sign with a new one from now on, and with those before for a while yet."""
+    async def rotate_secret(self, *, overlap: timedelta = OVERLAP, owner: str | None = None) -> list[WakeSecret]:
+        """Sign with new ones from now on, and with those before for a while yet: for one owner, or for all of them."""
         if overlap:
             check_length("overlap", overlap, timedelta(seconds=1))
-        secret = new_secret()
+        own, secret = check_name("owner", owner or DEFAULT_OWNER), new_secret()
 
         async def work(conn: Connection) -> list[WakeSecret]:
-            known = await store.wake_secrets(conn)
-            if all(each.secret != secret for each in known):  # or the answer to a first try was lost
+            if owner:
+                await store.rotate_owner_secret(conn, owner=own, overlap=overlap)
+            elif all(each.secret != secret for each in await store.wake_secrets(conn)):  # or its answer was lost
                 await store.rotate_wake_secret(conn, secret=secret, overlap=overlap)
-            return await store.wake_secrets(conn)
+            return (await read_owner_secrets(conn)).of(own)
 
         return await self._database.run_together(work)
 
@@ -327,3 +329,7 @@ def _read_number(text: str) -> int:
             f"{str(text)[:60]!r} is not where a page of deliveries ends: give the `next` of the page before"
         )
     return int(text)
+
+
+async def read_owner_secrets(conn: Connection) -> OwnerSecrets:
+    return OwnerSecrets(await store.wake_secrets(conn), await store.wake_generations(conn))

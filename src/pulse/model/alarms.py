@@ -217,9 +217,27 @@ class DeliveryPage(msgspec.Struct, frozen=True):
 
 
 class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that wakes are signed with."""
+    """A secret that the wakes of one owner are signed with."""
 
     secret: str
+    created_at: datetime
+    expires_at: datetime | None  # none: the newest
+
+
+class WakeRoot(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret of the installation, from which those of owners are derived."""
+
+    secret: str
+    created_at: datetime
+    expires_at: datetime | None  # none: the newest
+    is_shared: bool  # receivers of all owners have had it, from a release that signed with it as it is
+
+
+class WakeGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the secret of one owner was replaced."""
+
+    owner: str
+    generation: int
     created_at: datetime
     expires_at: datetime | None  # none: the newest
 

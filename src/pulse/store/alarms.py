@@ -15,7 +15,8 @@ from pulse.model.alarms import (
     Delivery,
     DeliveryOutcome,
     NewAlarm,
-    WakeSecret,
+    WakeGeneration,
+    WakeRoot,
     shown_headers,
 )
 from pulse.model.waking import Ringing, Verdict
@@ -359,13 +360,22 @@ async def defer_alarms(conn: Connection, closed: Sequence[Closed], *, limit: int
     return int(rows[0]["alarms"])
 
 
-async def wake_secrets(conn: Connection) -> list[WakeSecret]:
-    """Newest first."""
-    return [WakeSecret(**row) for row in await conn.rows("wake_secrets")]
+async def wake_secrets(conn: Connection) -> list[WakeRoot]:
+    """Return the secrets of the installation, newest first. Those of owners are derived from them."""
+    return [WakeRoot(**row) for row in await conn.rows("wake_secrets")]
+
+
+async def wake_generations(conn: Connection) -> list[WakeGeneration]:
+    """Return those of the owners whose secret was replaced, newest first."""
+    return [WakeGeneration(**row) for row in await conn.rows("wake_generations")]
 
 
 async def rotate_wake_secret(conn: Connection, *, secret: str, overlap: timedelta) -> None:
     await conn.rows("rotate_wake_secret", secret=secret, overlap=overlap)
+
+
+async def rotate_owner_secret(conn: Connection, *, owner: str, overlap: timedelta) -> None:
+    await conn.rows("rotate_owner_secret", owner=owner, overlap=overlap)
 
 
 async def prune_alarms(conn: Connection, *, keep: timedelta, keep_deliveries: timedelta, limit: int) -> tuple[int, int]:

@@ -354,7 +354,7 @@ moved as (
 select count(*)::int as alarms from moved;
 
 -- name: wake_secrets()
-select secret, created_at, expires_at from pulse.wake_secrets
+select secret, created_at, expires_at, is_shared from pulse.wake_secrets
 where expires_at is null or expires_at > pulse.now()
 order by number desc;
 
@@ -365,6 +365,32 @@ with ending as (
     where expires_at is null or expires_at > pulse.now() + :overlap::interval
 )
 insert into pulse.wake_secrets (secret, created_at) values (:secret, pulse.now());
+
+-- name: wake_generations()
+-- Of the owners whose secret was replaced, those that sign, newest first.
+select owner, generation, created_at, expires_at from pulse.wake_generations
+where expires_at is null or expires_at > pulse.now()
+order by owner, generation desc;
+
+-- name: rotate_owner_secret(owner, overlap)
+-- As above, for one owner. Nobody has a line before the first time: generation 0 is what all begin with.
+with known as materialized (
+    select max(generation) as newest from pulse.wake_generations where owner = :owner
+),
+ending as (
+    update pulse.wake_generations set expires_at = pulse.now() + :overlap::interval
+    where owner = :owner and (expires_at is null or expires_at > pulse.now() + :overlap::interval)
+),
+ended as (
+    delete from pulse.wake_generations where owner = :owner and expires_at <= pulse.now()
+),
+first as (
+    insert into pulse.wake_generations (owner, generation, created_at, expires_at)
+    select :owner, 0, pulse.now(), pulse.now() + :overlap::interval from known where newest is null
+)
+insert into pulse.wake_generations (owner, generation, created_at)
+select :owner, coalesce(newest, 0) + 1, pulse.now() from known
+on conflict do nothing;
 
 -- name: prune_alarms(keep, keep_deliveries, limit)
 with old as materialized (

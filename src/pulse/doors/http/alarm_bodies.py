@@ -121,6 +121,18 @@ class DeliveryPage(Answer):
     next: str | None
 
 
+class WakeSecret(Answer):
+    """A secret that the wakes of one owner are signed with."""
+
+    secret: str
+    created_at: datetime
+    expires_at: datetime | None = Field(description="null: it signs from now on.")
+
+
+class WakeSecrets(Answer):
+    secrets: list[WakeSecret] = Field(description="Newest first.")
+
+
 def write_alarm(alarm: model.Alarm) -> dict[str, Any]:
     own = {"cron_expr": alarm.cron, "timezone": alarm.zone, "payload": embed(alarm.payload)}
     return fields_of(Alarm.model_fields, alarm, **own)

@@ -61,3 +61,19 @@ begin
     perform pulse.check_retry(nullif(options -> 'retry', 'null'));
 end
 $$;
+
+-- Each owner's wakes are signed with a secret of its own, derived from these. One that receivers have had as it is, for all
+-- owners, signs as it is until it is replaced: a schema that has had alarms has such receivers.
+alter table pulse.wake_secrets add column if not exists is_shared boolean not null default false;
+
+update pulse.wake_secrets set is_shared = true
+where not exists (select from pulse.migrations where name = 'secrets') and exists (select from pulse.alarms);
+
+-- The owners whose own secret was replaced, and how often. Every one that has not expired signs.
+create table if not exists pulse.wake_generations (
+    owner text collate "C" not null,
+    generation int not null,
+    created_at timestamptz not null,
+    expires_at timestamptz,
+    primary key (owner, generation)
+);

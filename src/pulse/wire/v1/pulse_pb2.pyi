@@ -1320,14 +1320,18 @@ class ListDeliveriesResponse(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class GetWakeSecretsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("owner",)
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    def __init__(self, owner: _Optional[str] = ...) -> None: ...
 
 class RotateWakeSecretRequest(_message.Message):
-    __slots__ = ("overlap",)
+    __slots__ = ("overlap", "owner")
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     overlap: _duration_pb2.Duration
-    def __init__(self, overlap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    owner: str
+    def __init__(self, overlap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class WakeSecret(_message.Message):
     __slots__ = ("secret", "created_at", "expires_at")
