@@ -9,12 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
 from pulse.delivery.signing import OwnerSecrets, new_secret
 from pulse.engine.masks import mask_alarm, mask_deliveries
 from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
     DEFAULT_OWNER,
+    HIDDEN,
     Alarm,
     AlarmFilter,
     AlarmPage,
@@ -110,6 +113,8 @@ class Alarms:
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
         """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
         self._redaction.check_whole(new.payload)
+        if HIDDEN in new.headers.values():
+            new = await self._with_kept_headers(new)
         destination = await self._check_target(new)
         call_id = own_id or self._mint.ids([0])[0]
 
@@ -136,6 +141,22 @@ class Alarms:
 
         answer = await self._database.run_together(work)
         return SetAlarm(self._told_of(answer.alarm), is_new=answer.is_new)
+
+    async def _with_kept_headers(self, new: NewAlarm) -> NewAlarm:
+        """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
+        the same url: whoever could send them elsewhere would see what they say."""
+        name, found = new.name, None
+        if name is not None:
+            found = await self._database.run(lambda conn: store.find_headers(conn, owner=new.owner, name=name))
+        kept = found[1] if found and found[0] == new.url else {}
+        headers = {name: kept.get(name, HIDDEN) if value == HIDDEN else value for name, value in new.headers.items()}
+        for name, value in headers.items():
+            if value == HIDDEN:
+                raise InvalidAlarm(
+                    f"header {name[:60]!r} has no value but {HIDDEN!r}, which hides one and is kept only while the url "
+                    "of the alarm stays the same: give the value itself"
+                )
+        return msgspec.structs.replace(new, headers=headers)
 
     async def _check_target(self, new: NewAlarm) -> str:
         """The destination, once everything about it that can be known now is in order."""

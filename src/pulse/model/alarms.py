@@ -26,8 +26,7 @@ DEFAULT_OWNER = "local"  # of those who need not say who they are
 DEFAULT_DESTINATION = "default"
 ONCE = Words("alarm", "delay_seconds", "fire_at")
 SHORTEST = timedelta(milliseconds=1)
-SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
-HIDDEN = "…"
+HIDDEN = "…"  # in place of what a header says, which may be a credential, whatever the header is called
 
 
 class AlarmStatus(StrEnum):
@@ -261,7 +260,8 @@ def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if name.lower() in SECRET_HEADERS else value for name, value in headers.items()}
+    """Return the names alone."""
+    return dict.fromkeys(headers, HIDDEN)
 
 
 def check_alarm_name(name: object) -> str:

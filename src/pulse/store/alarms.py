@@ -141,6 +141,12 @@ async def find_alarm(conn: Connection, *, owner: str, name: str) -> Alarm | None
     return _first(await conn.rows("find_alarm", owner=owner, name=name))
 
 
+async def find_headers(conn: Connection, *, owner: str, name: str) -> tuple[str | None, dict[str, str]] | None:
+    """Return the url of an alarm, and its headers as they are sent: to be kept, and not to be shown."""
+    rows = await conn.rows("find_headers", owner=owner, name=name)
+    return (rows[0]["url"], _headers(rows[0])) if rows else None
+
+
 async def find_by_key(conn: Connection, *, owner: str, idempotency_key: str) -> tuple[Alarm, bytes] | None:
     """The alarm that was set with this key, and the fingerprint of what was asked for."""
     rows = await conn.rows("find_by_key", owner=owner, idempotency_key=idempotency_key)

@@ -82,7 +82,7 @@ class Alarm(Answer):
     timezone: str
     payload: AnyJson
     url: str | None = Field(description="null: the default target.")
-    headers: dict[str, str] = Field(description="Without what is secret in them.")
+    headers: dict[str, str] = Field(description="Their names; what they say is shown to nobody.")
     max_failures: int
     idempotency_key: str | None
     revision: int = Field(description="How often it was set under its name.")
