@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.delivery.signing import OwnerSecrets, new_secret
-from pulse.engine.masks import mask_alarm, mask_deliveries
+from pulse.engine.masks import mask_alarm, mask_deliveries, off_loop
 from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
@@ -103,7 +103,8 @@ class Alarms:
             more = str(found[limit - 1][0]) if len(found) > limit else None
             deliveries = [delivery for _, delivery in found[:limit]]
             if self._redaction:
-                deliveries = mask_deliveries(self._redaction, deliveries, alarm.payload)
+                shown = deliveries
+                deliveries = await off_loop(lambda: mask_deliveries(self._redaction, shown, alarm.payload))
             return DeliveryPage(deliveries, more)
 
         return await self._database.run(work)

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.engine.lists import Read, list_ids, read_each, read_in_order
-from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job
+from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, off_loop
 from pulse.engine.submits import hints, place, submit_placed
 from pulse.engine.sweeps import sweep
 from pulse.model.errors import IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
@@ -188,7 +188,9 @@ class Jobs:
         if not (self._redaction and found):
             return found
         job = (await self._read([job_id])).get(job_id)
-        return mask_attempts(self._redaction, found, job.payload) if job else []  # it was pruned in between
+        if job is None:
+            return []  # it was pruned in between
+        return await off_loop(lambda: mask_attempts(self._redaction, found, job.payload))
 
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
