@@ -166,7 +166,7 @@ class Alarms:
             return DEFAULT_DESTINATION
         from pulse.delivery.address_guard import check_resolves  # a tenth of a second that others need not wait for
 
-        await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE)
+        await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE, owner=new.owner)
         return target.destination
 
     async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:

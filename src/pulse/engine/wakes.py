@@ -175,8 +175,10 @@ class Wakes:
 
     async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> Delivered:
         started_at = time.monotonic()
-        wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
-        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(ringing.owner))
+        wake = Wake(
+            id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers, owner=ringing.owner
+        )
+        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(owner))
         delivered = mask_delivered(self._settings.redaction, answered, ringing.payload)
         self.records.landed.append(Landed(ringing, started_at, delivered))
         return delivered
