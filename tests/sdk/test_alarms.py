@@ -255,7 +255,19 @@ async def test_with_a_token_and_a_connection_the_owner_has_to_be_said(settings: 
     """The server knows whose the token's alarms are; the database does not."""
     async with connected(settings.database_url) as conn:
         with closing(Pulse(settings=replace(settings, server_url="grpc://127.0.0.1:1", token="pulse_x"))) as app:
-            with pytest.raises(InvalidOption, match="only the server knows whose your token is"):
+            with pytest.raises(InvalidOption, match="PULSE_ALARM_OWNER: only the server knows whose a token is"):
                 await app.alarms.aset(delay="1h", url=URL, conn=conn)
 
             assert (await app.alarms.aset(delay="1h", url=URL, owner="shop", conn=conn)).owner == "shop"
+        said = replace(settings, server_url="grpc://127.0.0.1:1", token="pulse_x", alarm_owner="shop")
+        with closing(Pulse(settings=said)) as app:
+            assert (await app.alarms.aset(delay="1h", url=URL, conn=conn)).owner == "shop"
+
+
+def test_the_owner_of_the_settings_is_whose_alarms_are_set_and_read(settings: Settings) -> None:
+    with closing(Pulse(settings=replace(settings, alarm_owner="shop"))) as app:
+        made = app.alarms.set("n", delay="1h", url=URL)
+
+        assert made.owner == "shop"
+        assert app.alarms.get("n").id == app.alarms.pause("n").id == made.id
+        assert app.alarms.set("n", delay="1h", url=URL, owner="ada").owner == "ada"

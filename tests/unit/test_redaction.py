@@ -230,7 +230,7 @@ LONG = "x" * 60_000
         (LINES[:100], "x" * 3_000),
         ([f"é{number} '\"" for number in range(990)], LONG),
         ([f"é{number} '\"" for number in range(990)], "x" * 500),
-        ([f"abcd{number}" for number in range(990)], "x" * 28_000),
+        ([f"abcd{number}" for number in range(990)], "x" * 15_000),
         (['é"\n' * 30_000], LONG),
         (['é"\n' * 20_000], LONG),
         ([1] * 400_000, LONG),
@@ -245,19 +245,20 @@ def test_the_worst_report_takes_a_tenth_of_a_second(values: list[object], text: 
     def taken() -> float:
         began = time.process_time()
         mask = PLAIN.texts_of(payload)
-        masked = mask(text), mask(text)  # an error, and its traceback
-        assert not [value for value in values if str(value) not in f"{MASK}1" and str(value) in masked[0]]
+        mask(text), mask(text)  # an error, and its traceback
         return time.process_time() - began
 
+    shown = PLAIN.texts_of(payload)(text)
+    assert not [value for value in values[:1_000] if str(value) not in f"{MASK}1" and str(value) in shown]
     assert min(taken() for _ in range(5)) < 0.1
 
 
 def test_all_texts_of_one_payload_have_an_end_together() -> None:
     mask = PLAIN.texts_of(json.dumps({"password": [f"abcd{number}" for number in range(990)]}))
 
-    shown = [mask("x" * 28_000) for _ in range(20)]
+    shown = [mask("x" * 15_000) for _ in range(20)]
 
-    assert shown[0] == "x" * 28_000
+    assert shown[0] == "x" * 15_000
     assert shown[-1] == MASK
     assert mask("") == ""
 

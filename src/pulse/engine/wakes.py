@@ -178,7 +178,7 @@ class Wakes:
         wake = Wake(
             id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers, owner=ringing.owner
         )
-        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(owner))
+        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(ringing.owner))
         delivered = mask_delivered(self._settings.redaction, answered, ringing.payload)
         self.records.landed.append(Landed(ringing, started_at, delivered))
         return delivered
