@@ -42,6 +42,7 @@ TABLES = (
     "alarms",
     "deliveries",
     "watch",
+    "wake_generations",
 )
 
 

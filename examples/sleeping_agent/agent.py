@@ -21,6 +21,9 @@ app = Pulse()
 
 PORT = int(os.environ.get("AGENT_PORT", "8080"))
 DIARY = Path("diary.txt")
+OWNER = os.environ.get(
+    "PULSE_ALARM_OWNER", "local"
+)  # whose alarms these are: those of everybody else wake somebody else
 
 
 class Memory(TypedDict):
@@ -84,7 +87,7 @@ class Bell(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         try:
-            wake = verify(body, dict(self.headers), os.environ["WAKE_SECRET"])
+            wake = verify(body, dict(self.headers), os.environ["WAKE_SECRET"], owner=OWNER)
         except InvalidSignature as error:
             self.answer(401, str(error))
             return

@@ -97,6 +97,7 @@ class Settings:
     alarm_slots: int = 500  # deliveries of one process at a time
     alarm_slots_per_destination: int = 16
     alarm_jitter: bool = False  # make each retry up to a fifth earlier; off, the ladder is exact
+    alarm_owner: str | None = None  # whose alarms a program sets that does not say
     alarm_target: str | None = None  # where alarms go that name no URL
     alarm_token: str | None = field(default=None, repr=False)  # for that target, as a bearer
     alarm_networks: str = ""  # private networks and addresses that alarms may call all the same, between commas

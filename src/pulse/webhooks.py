@@ -44,11 +44,19 @@ def verify(
     headers: Mapping[str, str],
     secrets: str | Sequence[str],
     *,
+    owner: str | None = None,
     tolerance: timedelta | float = TOLERANCE,
     now: datetime | None = None,
 ) -> Wake:
-    """The wake, if one of the secrets has signed it within the tolerance. Raises InvalidSignature otherwise."""
-    wake_id, timestamp = _verified(body, headers, secrets, tolerance, now)
+    """Return the wake, if one of the secrets has signed it within the tolerance and, where an owner is given, it is of
+    that owner's alarm. Raises InvalidSignature otherwise."""
+    wake = _read(body, *_verified(body, headers, secrets, tolerance, now))
+    if owner is not None and wake.owner != owner:
+        raise InvalidSignature(f"the wake is of an alarm of owner {wake.owner!r}, not of {owner!r}")
+    return wake
+
+
+def _read(body: bytes | str, wake_id: str, timestamp: datetime) -> Wake:
     try:
         said = json.loads(body)
         return Wake(

@@ -14,7 +14,8 @@ from pulse.delivery.signing import new_secret, sign
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "receive-wakes.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-BODY = b'{"alarm_id":"a","occurrence":"2026-11-16T09:00:00Z","label":"tea","payload":{"cups":1},"attempt":1}'
+BODY = b'{"alarm_id":"a","occurrence":"2026-11-16T09:00:00Z","label":"tea","owner":"shop",'
+BODY += b'"payload":{"cups":1},"attempt":1}'
 
 
 def run(code: str) -> dict[str, Any]:

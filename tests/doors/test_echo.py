@@ -33,7 +33,7 @@ def a_wake(secret: str = SECRET, **said: Any) -> tuple[bytes, dict[str, str]]:
     return body, {"webhook-id": "w", "webhook-timestamp": str(now), "webhook-signature": signed}
 
 
-async def known() -> Sequence[str]:
+async def known(_owner: str | None) -> Sequence[str]:
     return [SECRET]
 
 
@@ -75,7 +75,7 @@ async def test_a_secret_that_was_replaced_is_read_again() -> None:
     newer = new_secret()
     secrets = iter([[SECRET], [newer, SECRET]])
 
-    async def read() -> Sequence[str]:
+    async def read(_owner: str | None) -> Sequence[str]:
         return next(secrets)
 
     async with listening(secrets=read) as (client, arrived):
@@ -87,7 +87,7 @@ async def test_a_secret_that_was_replaced_is_read_again() -> None:
 
 
 async def test_without_a_secret_nothing_is_claimed() -> None:
-    async def away() -> Sequence[str]:
+    async def away(_owner: str | None) -> Sequence[str]:
         raise DatabaseUnreachable("it is away")
 
     body, headers = a_wake()
@@ -143,7 +143,7 @@ def url_of(running: Started) -> str:
 
 
 async def test_the_command_checks_with_the_databases_secret(settings: Settings, engine: Engine, tmp_path: Path) -> None:
-    [secret, *_] = await engine.alarms.secrets() or await engine.alarms.rotate_secret()
+    [secret, *_] = await engine.alarms.secrets("ada")
     with started(tmp_path, "echo", "--port", "0", PULSE_DATABASE_URL=str(settings.database_url)) as running:
         url = url_of(running)
         for signed_by in (secret.secret, SECRET):

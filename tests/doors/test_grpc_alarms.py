@@ -659,11 +659,18 @@ async def test_tokens_have_alarms_of_their_own(engine: Engine, servers: Served) 
             await ops.set(an_alarm())
         assert (await ops.cancel("n", owner="shop")).status is AlarmStatus.CANCELLED
         for alarms in (shop, agent, ops):
-            with pytest.raises(Forbidden, match="may not administer"):
-                await alarms.secrets()
-            with pytest.raises(Forbidden):
+            with pytest.raises(Forbidden, match=r"may not administer|may not set alarms"):
                 await alarms.rotate_secret()
-        assert await root.secrets() == await engine.alarms.secrets()
+        for alarms, owner in ((agent, "shop"), (ops, "shop"), (shop, "agent")):
+            with pytest.raises(Forbidden, match="may not set alarms"):
+                await alarms.secrets(owner)
+            with pytest.raises(Forbidden, match="may not set alarms"):
+                await alarms.rotate_secret(owner=owner)
+        assert await shop.secrets() == await root.secrets("shop") == await engine.alarms.secrets("shop")
+        assert await agent.secrets() == await engine.alarms.secrets("agent") != await shop.secrets()
+        [new, old] = await shop.rotate_secret(owner="shop")
+        assert [old.secret] != [new.secret] == [each.secret for each in await shop.secrets()][:1]
+        assert len(await agent.secrets()) == 1
     async with as_token("web") as web:
         with pytest.raises(Forbidden, match="may not see alarms: it has submit"):
             await web.get(hers.id)

@@ -127,7 +127,7 @@ async def call(http: Http, engine: Engine, rule: str, **headers: str) -> tuple[i
     if path.startswith("/v1/alarms/"):
         new = NewAlarm(owner="ada", delay=timedelta(hours=1), url="http://127.0.0.1:9/")
         path = path.replace("{name}", str((await engine.alarms.set(new)).alarm.id))
-    elif rule == "GET /v1/alarms":
+    elif rule in ("GET /v1/alarms", "GET /v1/wake-secrets"):
         path += "?owner=ada"
     if "{id}" in path:
         [submitted] = await engine.jobs.submit([NewJob(task="mail")])

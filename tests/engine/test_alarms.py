@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from pulse.engine.engine import Engine
@@ -26,7 +27,7 @@ from pulse.model.errors import (
 )
 from pulse.settings import Settings
 from pulse.store import scratch
-from pulse.store.pool import Database
+from pulse.store.pool import Connection, Database
 from tests.clock import FrozenClock
 
 NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday, half a minute past
@@ -334,10 +335,35 @@ async def test_alarms_are_listed_by_owner_newest_first_in_pages(engine: Engine) 
         await engine.alarms.deliveries(mine[0].id, after="x")
 
 
-async def test_secrets_in_headers_are_not_shown(engine: Engine) -> None:
-    alarm = await set_one(engine, headers={"Authorization": "Bearer x", "x-tenant": "t"})
+async def test_what_headers_say_is_not_shown(engine: Engine) -> None:
+    alarm = await set_one(engine, headers={"Authorization": "Bearer x", "x-auth-token": "t"})
 
-    assert alarm.headers == {"Authorization": "…", "x-tenant": "t"}
+    assert alarm.headers == {"Authorization": "…", "x-auth-token": "…"}
+    assert (await engine.alarms.get(alarm.id)).headers == alarm.headers
+
+
+async def test_headers_that_come_back_as_they_are_shown_are_kept_for_the_same_url(
+    engine: Engine, conn: Connection
+) -> None:
+    first = await set_one(engine, name="tea", headers={"x-key": "one", "x-b": "b"})
+
+    again = await set_one(engine, name="tea", headers=first.headers | {"x-b": "c"}, label="new")
+
+    assert (again.id, again.label) == (first.id, "new")
+    [row] = await conn.fetch("select headers from pulse.alarms where id = $1", first.id)
+    assert msgspec.json.decode(row["headers"]) == {"x-key": "one", "x-b": "c"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"url": "http://127.0.0.1:9/b"}, {"name": "other"}, {"name": None}, {"owner": "bob"}, {"headers": {"y": "…"}}],
+)
+async def test_hidden_headers_go_nowhere_else(engine: Engine, other: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"name": "tea", "headers": {"x-key": "one"}}
+    first = await set_one(engine, **given)
+
+    with pytest.raises(InvalidAlarm, match="give the value itself"):
+        await set_one(engine, **given | {"headers": first.headers} | other)
 
 
 async def test_a_schema_that_is_emptied_between_tests_can_still_sign(engine: Engine, settings: Settings) -> None:

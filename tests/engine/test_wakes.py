@@ -119,8 +119,8 @@ async def test_a_wake_is_signed_and_can_be_verified(engine: Engine, endpoint: En
     await deliver(engine)
 
     [call] = endpoint.calls
-    [secret] = await engine.alarms.secrets()
-    wake = webhooks.verify(call.raw, call.headers, secret.secret)
+    [secret] = await engine.alarms.secrets(alarm.owner)
+    wake = webhooks.verify(call.raw, call.headers, secret.secret, owner=alarm.owner)
     assert (wake.alarm_id, wake.occurrence, wake.payload) == (str(alarm.id), NOON + MINUTE, {"cup": 1})
 
 

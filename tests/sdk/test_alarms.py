@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from pulse import Alarm, AlarmStatus, DeliveryOutcome, Pulse, webhooks
+from pulse.delivery.signing import owner_secret
 from pulse.errors import (
     AlarmConflict,
     AlarmExists,
@@ -71,7 +72,7 @@ def test_everything_about_an_alarm_can_be_said(app: Pulse) -> None:
     assert (made.cron, made.zone, made.kind, made.url) == ("0 9 * * 1-5", "Europe/Berlin", "cron", URL)
     assert (made.label, made.owner, made.max_failures, made.idempotency_key) == ("trial", "shop", 0, "k")
     assert made.payload == '{"user": 42, "when": "2030-01-01T00:00:00Z"}'
-    assert made.headers == {"x-team": "billing", "Authorization": "…"}
+    assert made.headers == {"x-team": "…", "Authorization": "…"}
     assert made.status is AlarmStatus.ACTIVE
 
 
@@ -227,8 +228,8 @@ async def test_a_url_is_woken_signed_and_what_came_of_it_is_told(
 
 async def _secret(settings: Settings) -> str:
     async with connected(settings.database_url) as conn:
-        found: str = await conn.fetchval("select secret from pulse.wake_secrets order by number desc limit 1")
-        return found
+        root: str = await conn.fetchval("select secret from pulse.wake_secrets order by number desc limit 1")
+        return owner_secret(root, "local")
 
 
 async def test_an_alarm_commits_and_rolls_back_with_the_programs_own_work(app: Pulse, settings: Settings) -> None:
@@ -254,7 +255,19 @@ async def test_with_a_token_and_a_connection_the_owner_has_to_be_said(settings: 
     """The server knows whose the token's alarms are; the database does not."""
     async with connected(settings.database_url) as conn:
         with closing(Pulse(settings=replace(settings, server_url="grpc://127.0.0.1:1", token="pulse_x"))) as app:
-            with pytest.raises(InvalidOption, match="only the server knows whose your token is"):
+            with pytest.raises(InvalidOption, match="PULSE_ALARM_OWNER: only the server knows whose a token is"):
                 await app.alarms.aset(delay="1h", url=URL, conn=conn)
 
             assert (await app.alarms.aset(delay="1h", url=URL, owner="shop", conn=conn)).owner == "shop"
+        said = replace(settings, server_url="grpc://127.0.0.1:1", token="pulse_x", alarm_owner="shop")
+        with closing(Pulse(settings=said)) as app:
+            assert (await app.alarms.aset(delay="1h", url=URL, conn=conn)).owner == "shop"
+
+
+def test_the_owner_of_the_settings_is_whose_alarms_are_set_and_read(settings: Settings) -> None:
+    with closing(Pulse(settings=replace(settings, alarm_owner="shop"))) as app:
+        made = app.alarms.set("n", delay="1h", url=URL)
+
+        assert made.owner == "shop"
+        assert app.alarms.get("n").id == app.alarms.pause("n").id == made.id
+        assert app.alarms.set("n", delay="1h", url=URL, owner="ada").owner == "ada"

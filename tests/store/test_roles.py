@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +17,11 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.links.alarm_transactions import aset_alarm_through
-from pulse.model.alarms import NewAlarm
+from pulse.model.alarms import AlarmFilter, NewAlarm
 from pulse.model.errors import PulseError
 from pulse.model.explaining import Reason
 from pulse.model.jobs import Answer, JobStatus, Outcome
+from pulse.model.searches import AlarmSearch
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.conftest import SERVER, migrate_up_to, recreate_database
@@ -28,6 +30,7 @@ from tests.waiting import connected
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "database-roles.md").read_text()
 ROLES = ("pulse_owner", "pulse_runtime", "pulse_enqueue", "pulse_read", "pulse_scaler")
+HIDDEN_TABLES = {"tokens", "wake_secrets", "wake_generations", "sessions", "secrets", "alarms"}  # or a part of it
 Refused = asyncpg.InsufficientPrivilegeError
 
 
@@ -321,10 +324,30 @@ async def test_readers_write_nothing_and_see_no_tokens(house: House) -> None:
     await assert_refused(settings.database_url, "select pulse.enqueue('mail')", "delete from pulse.jobs")
     await assert_refused(settings.database_url, *DDL)
 
-    shown = {(table, "select") for table in await tables(house) - {"tokens", "wake_secrets", "sessions"}}
+    shown = {(table, "select") for table in await tables(house) - HIDDEN_TABLES}
     assert await allowed(house, "pulse_read") == shown, (
         "a new table belongs on the page, or among those kept from readers"
     )
+
+
+async def test_readers_see_alarms_and_not_what_their_headers_say(house: House) -> None:
+    new = NewAlarm(delay=timedelta(hours=1), url="https://192.0.2.1/", headers={"x-auth-token": "AAA"}, name="tea")
+    async with open_engine(replace(house.settings("pulse_runtime"), alarm_networks="192.0.2.0/24")) as engine:
+        alarm = (await engine.alarms.set(new)).alarm
+
+    settings = house.settings("pulse_read")
+    async with open_engine(settings) as engine:
+        assert (await engine.alarms.get(alarm.id)).headers == {"x-auth-token": "…"}
+        assert (await engine.alarms.get("tea")).id == alarm.id
+        assert [each.id for each in (await engine.alarms.find()).alarms] == [alarm.id]
+        assert [each.id for each in (await engine.alarms.find(AlarmFilter(owner="local"))).alarms] == [alarm.id]
+        assert [each.id for each in (await engine.alarms.search(AlarmSearch())).alarms] == [alarm.id]
+        assert (await engine.alarms.deliveries(alarm.id)).deliveries == []
+    for column in ("headers", "fingerprint", "*"):
+        await assert_refused(settings.database_url, f"select {column} from pulse.alarms")
+    async with connected(settings.database_url) as conn:
+        rows = await conn.fetch("select * from pulse.shown_alarms")
+    assert "AAA" not in str([tuple(row) for row in rows])
 
 
 # --- roles that were there before

@@ -49,6 +49,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "peek_duties": ([[0], True, True], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
     "fire_usual": ([ONE, [NOW], [NOW], ONE], {"schedules_pkey"}),
     "fire_schedules": ([*PLAN, *FIRE, "timetable", *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
+    "taken_occurrences": ([ONE, ONE, [NOW]], {"jobs_pkey"}),
     "find_schedules": ([["schedule 1"], ONE], {"schedules_pkey", "schedules_name_key"}),
     "list_schedules": (["", None, None, None, None, None, 50], {"schedules_name_key"}),
     "search_schedules": (["", "", "z", None, None, None, None, None, 5_000, 50], {"schedules_name_key"}),

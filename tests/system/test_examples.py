@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pulse.delivery.signing import owner_secret
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.conftest import recreate_database
@@ -173,8 +174,8 @@ def test_script(example: Example) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["sleeping_agent"], indirect=True)
 def test_sleeping_agent(example: Example) -> None:
-    secret = "select secret from pulse.wake_secrets where expires_at is null"
-    example.more_env = {"AGENT_PORT": str(free_port()), "WAKE_SECRET": example.query(secret)}
+    root = example.query("select secret from pulse.wake_secrets where expires_at is null")
+    example.more_env = {"AGENT_PORT": str(free_port()), "WAKE_SECRET": owner_secret(root, "local")}
     diary = example.folder / "diary.txt"
     with example.running("pulse", "dev"), example.running("python", "agent.py"):
         until(lambda: diary.exists() and "done" in diary.read_text(), example)

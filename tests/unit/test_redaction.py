@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from pulse.engine.masks import mask_each
 from pulse.model.errors import InvalidPayload, InvalidSettings
 from pulse.model.redaction import MASK, MOST_VALUES, NO_REDACTION, Redaction, read_redaction
 
@@ -212,6 +214,68 @@ def test_a_mask_in_a_marked_field_is_refused_and_elsewhere_it_is_a_text() -> Non
             PLAIN.check_whole(payload, is_edit=True)
         NO_REDACTION.check_whole(payload)
     PLAIN.check_whole(f'{{"user": "{MASK}", "password": "x {MASK}"}}')
+
+
+# --- how long it may take
+
+LINES = ["\n".join(f"line {number} {each} é" for each in range(30)) for number in range(990)]
+LONG = "x" * 60_000
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (LINES, LONG),
+        (LINES[:100], LONG),
+        (LINES[:100], "x" * 3_000),
+        ([f"é{number} '\"" for number in range(990)], LONG),
+        ([f"é{number} '\"" for number in range(990)], "x" * 500),
+        ([f"abcd{number}" for number in range(990)], "x" * 15_000),
+        (['é"\n' * 30_000], LONG),
+        (['é"\n' * 20_000], LONG),
+        ([1] * 400_000, LONG),
+        ([f"{'abcdefghijklmnop' * 60}{number}é" for number in range(40)], "abcdefghijklmnop" * 3_700),
+        ([MASK[start:end] for start in range(7) for end in range(start + 4, 11)], MASK * 6_000),
+    ],
+    ids=lambda value: str(len(value)),
+)
+def test_the_worst_report_takes_a_tenth_of_a_second(values: list[object], text: str) -> None:
+    payload = json.dumps({"password": values})
+
+    def taken() -> float:
+        began = time.process_time()
+        mask = PLAIN.texts_of(payload)
+        mask(text), mask(text)  # an error, and its traceback
+        return time.process_time() - began
+
+    shown = PLAIN.texts_of(payload)(text)
+    assert not [value for value in values[:1_000] if str(value) not in f"{MASK}1" and str(value) in shown]
+    assert min(taken() for _ in range(5)) < 0.1
+
+
+def test_all_texts_of_one_payload_have_an_end_together() -> None:
+    mask = PLAIN.texts_of(json.dumps({"password": [f"abcd{number}" for number in range(990)]}))
+
+    shown = [mask("x" * 15_000) for _ in range(20)]
+
+    assert shown[0] == "x" * 15_000
+    assert shown[-1] == MASK
+    assert mask("") == ""
+
+
+def test_what_was_masked_is_known_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Redaction(["password"])
+    first = own.text("it was hunter22", '{"password": "hunter22"}')
+    monkeypatch.setattr(Redaction, "texts_of", None)
+
+    assert own.text("it was hunter22", '{"password": "hunter22"}') == first == f"it was {MASK}"
+
+
+async def test_masks_are_made_beside_the_event_loop() -> None:
+    threads = await mask_each(lambda _: threading.current_thread(), [1, 2])
+
+    assert threading.main_thread() not in threads
+    assert await mask_each(str, []) == []
 
 
 # --- the names

@@ -57,6 +57,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "alarm_slots": ("50", 50),
     "alarm_slots_per_destination": ("4", 4),
     "alarm_jitter": ("yes", True),
+    "alarm_owner": ("shop", "shop"),
     "alarm_target": ("http://agents.internal:9000/wake", "http://agents.internal:9000/wake"),
     "alarm_token": ("bearer-secret", "bearer-secret"),
     "alarm_networks": ("10.1.0.0/16, fd00::/8, 127.0.0.1", "10.1.0.0/16, fd00::/8, 127.0.0.1"),

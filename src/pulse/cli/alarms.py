@@ -202,31 +202,33 @@ def deliveries(session: Session, name: str, owner: str | None, limit: int, after
     session.answer(document, lambda: show_delivery_page(page, alarm))
 
 
-@alarms.group(invoke_without_command=True, short_help="Show what wakes are signed with, newest first.")
+@alarms.group(invoke_without_command=True, short_help="Show what an owner's wakes are signed with, newest first.")
+@click.option("--owner", help="Whose wakes; else those of alarms that were set without an owner.")
 @click.pass_context
-def secret(ctx: click.Context) -> None:
-    """Show what wakes are signed with, newest first: receivers check it with pulse.webhooks.
+def secret(ctx: click.Context, owner: str | None) -> None:
+    """Show what the wakes of an owner are signed with, newest first: receivers check it with pulse.webhooks.
 
     \b
     Examples:
-      pulse alarms secret
+      pulse alarms secret --owner shop
       pulse alarms secret rotate --overlap 24h
     """
     if ctx.invoked_subcommand is not None:
         return
     session: Session = ctx.obj
-    found = session.use(lambda engine: engine.alarms.secrets())
+    found = session.use(lambda engine: engine.alarms.secrets(owner))
     session.answer({"secrets": [secret_as_json(each) for each in found]}, lambda: show_secrets(found))
 
 
 @secret.command(short_help="Sign with a new secret, and with those before for a while.")
 @click.option("--overlap", metavar="LENGTH", callback=read_length, help="How long those before sign beside it (24h).")
+@click.option("--owner", help="Replace the secret of this owner only; else everybody's.")
 @click.pass_obj
-def rotate(session: Session, overlap: timedelta | None) -> None:
+def rotate(session: Session, overlap: timedelta | None, owner: str | None) -> None:
     """Sign with a new secret from now on, and with those before for a while yet.
 
     Give receivers the new one meanwhile. An overlap of 0s ends those before at once.
     """
     given = {} if overlap is None else {"overlap": overlap}
-    found = session.use(lambda engine: engine.alarms.rotate_secret(**given))
+    found = session.use(lambda engine: engine.alarms.rotate_secret(owner=owner, **given))
     session.answer({"secrets": [secret_as_json(each) for each in found]}, lambda: show_secrets(found))

@@ -86,7 +86,7 @@ def secrets_for(session: Session, secret: str | None) -> Secrets | None:
 
 
 def _always(secret: str) -> Secrets:
-    async def read() -> list[str]:
+    async def read(_owner: str | None) -> list[str]:
         return [secret]
 
     return read
@@ -101,11 +101,11 @@ def _runs(settings: Settings) -> bool:
 def secrets_of(settings: Settings) -> Secrets:
     """Those of a database, by a connection for each time: that is seldom, and nobody has to look after it."""
 
-    async def read() -> list[str]:
+    async def read(owner: str | None) -> list[str]:
         from pulse.engine.engine import open_engine
 
         async with open_engine(settings) as engine:
-            return [each.secret for each in await engine.alarms.secrets()]
+            return [each.secret for each in await engine.alarms.secrets(owner)]
 
     return read
 

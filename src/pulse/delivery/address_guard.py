@@ -8,8 +8,12 @@ connected, and that check also sees the addresses nobody looks up. A pooled conn
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
 from errno import EACCES
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
@@ -26,8 +30,15 @@ if TYPE_CHECKING:
     Resolve = Callable[[str], Sequence[str]]  # a host's addresses; may block, raises OSError if there are none
     Refuse = Callable[[str, Address], None]  # raises InvalidTarget for an address that may not be called
 
-THREADS = 16
+log = logging.getLogger("pulse.alarms")
+
+THREADS = 64  # made when they are needed
+SHARE = 4  # of them for one owner: a look-up that hangs holds its thread for longer than anybody waits for it
+LOOK_UP = 2.0  # seconds: who waits for a name waits no longer
 RECEIVE_BUFFER = 64 << 10  # answers are short, so a flood waits at its sender and not in our memory
+
+
+owner_called_for: ContextVar[str] = ContextVar("owner_called_for", default="")  # whose wake is being delivered
 
 
 def look_up(host: str) -> list[str]:
@@ -36,13 +47,17 @@ def look_up(host: str) -> list[str]:
 
 
 def guard(rules: Rules, scheme: str) -> Refuse:
-    """What may be called over this scheme: without TLS, only the operator's networks, unless plain_http."""
+    """What may be called over this scheme: without TLS, only the operator's networks, unless plain_http.
+
+    Where a name leads is for our log alone: whoever sets alarms need not learn our addresses.
+    """
 
     def refuse(host: str, address: Address) -> None:
         if is_forbidden(address, rules):
-            raise InvalidTarget(f"{host} leads to {address}, which is not a public address: it is not called")
+            log.info("%s leads to %s, which is not a public address: it is not called", host, address)
+            raise InvalidTarget(f"{host} leads to an address that alarms may not call: it is not a public address")
         if scheme == "http" and not may_be_plain(address, rules):
-            raise InvalidTarget(f"{host} leads to {address}, which is not called without TLS: write https://")
+            raise InvalidTarget(f"{host} leads to an address that is not called without TLS: write https://")
 
     return refuse
 
@@ -55,16 +70,34 @@ class Lookups:
     """Looks names up in threads of its own.
 
     A look-up cannot be stopped. So that one that hangs holds up nobody else, all who wait for the same host share one
-    thread, and what nobody waits for any more is not begun. No answer is kept: who asks later asks anew.
+    thread, what nobody waits for any more is not begun, and an owner has a few threads at a time: the names of one that
+    never answer keep no other's from being looked up. No answer is kept: who asks later asks anew.
     """
 
     def __init__(self, resolve: Resolve = look_up, threads: int = THREADS) -> None:
         self._resolve = resolve
         self._executor = ThreadPoolExecutor(threads, "pulse-lookup")
         self._pending: dict[str, _Lookup] = {}
+        self._shares: dict[str, asyncio.Semaphore] = {}
 
-    async def addresses(self, host: str) -> list[Address]:
-        lookup = self._pending.get(host) or self._begin(host)
+    async def addresses(self, host: str, *, owner: str = "", within: float = LOOK_UP) -> list[Address]:
+        """Return a host's addresses. Raises OSError if there are none, or none in time."""
+        try:
+            async with asyncio.timeout(within):
+                return await self._addresses(host, owner)
+        except TimeoutError:
+            raise TimeoutError(f"it takes longer than {within:g} s") from None
+
+    async def _addresses(self, host: str, owner: str) -> list[Address]:
+        lookup = self._pending.get(host)
+        if lookup is None:
+            share = self._shares.setdefault(owner, asyncio.Semaphore(SHARE))
+            await share.acquire()
+            lookup = self._pending.get(host)  # somebody else may have begun meanwhile
+            if lookup is None:
+                lookup = self._begin(host, owner, share)
+            else:
+                share.release()
         lookup.waiting += 1
         try:
             found = await asyncio.shield(asyncio.wrap_future(lookup.work))
@@ -77,11 +110,23 @@ class Lookups:
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, host: str) -> _Lookup:
+    def _begin(self, host: str, owner: str, share: asyncio.Semaphore) -> _Lookup:
+        loop = asyncio.get_running_loop()
         work = self._executor.submit(self._resolve, host)
         lookup = self._pending[host] = _Lookup(work)
-        work.add_done_callback(lambda _: self._pending.pop(host, None))
+
+        def end(_: object) -> None:  # in the thread that did it
+            self._pending.pop(host, None)
+            with suppress(RuntimeError):  # the loop is gone
+                loop.call_soon_threadsafe(self._give_back, owner, share)
+
+        work.add_done_callback(end)
         return lookup
+
+    def _give_back(self, owner: str, share: asyncio.Semaphore) -> None:
+        share.release()
+        if not share.locked() and share._value == SHARE:  # nobody has any of it: owners come and go
+            self._shares.pop(owner, None)
 
 
 class _Lookup:
@@ -100,7 +145,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        addresses = await self._lookups.addresses(host)
+        addresses = await self._lookups.addresses(host, owner=owner_called_for.get())
         for address in addresses:  # one that is refused refuses the name: it may be the one that answers next time
             self._refuse(host, address)
         return [_result(host, port, address) for address in addresses]
@@ -136,21 +181,35 @@ def guarded_sockets(refuse: Refuse) -> Callable[[Any], socket.socket]:
     return make
 
 
-_WRITE_TIME = ThreadPoolExecutor(4, "pulse-check")  # apart from those of deliveries, which need not wait for it
+_WRITE_TIME = ThreadPoolExecutor(16, "pulse-check")  # apart from those of deliveries, which need not wait for it
+_under_way: Counter[str] = Counter()  # of those, by owner
 
 
-async def check_resolves(target: Target, rules: Rules, within: float, *, resolve: Resolve = look_up) -> None:
+async def check_resolves(
+    target: Target, rules: Rules, within: float, *, owner: str = "", resolve: Resolve = look_up
+) -> None:
     """For when an alarm is set: raises InvalidTarget if its name leads where it may not.
 
-    Quietly accepts what cannot be looked up in time: it is checked again whenever it is called.
+    Quietly accepts what cannot be looked up in time, or for an owner with several names under way that hang: it is
+    checked again whenever it is called.
     """
-    if target.address is not None:
+    if target.address is not None or _under_way[owner] >= SHARE:
         return
+    _under_way[owner] += 1
     work = asyncio.get_running_loop().run_in_executor(_WRITE_TIME, resolve, target.host)
+    work.add_done_callback(lambda done: _end_check(owner, done))
     try:
-        found = await asyncio.wait_for(work, within)
+        found = await asyncio.wait_for(asyncio.shield(work), within)
     except (TimeoutError, OSError):
         return
     refuse = guard(rules, target.scheme)
     for text in found:
         refuse(target.host, ip_address(text))
+
+
+def _end_check(owner: str, done: asyncio.Future[Sequence[str]]) -> None:
+    _under_way[owner] -= 1
+    if not _under_way[owner]:
+        del _under_way[owner]
+    if not done.cancelled():
+        done.exception()  # nobody else may be there to see it

@@ -13,6 +13,7 @@ class Wake(msgspec.Struct, frozen=True):
     url: str | None  # none: the default target
     body: bytes
     headers: Mapping[str, str] = {}
+    owner: str = ""
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import aiohttp
 from yarl import URL
 
-from pulse.delivery.address_guard import GuardedResolver, Lookups, allow_all, guard, guarded_sockets, look_up
+from pulse.delivery.address_guard import (
+    GuardedResolver,
+    Lookups,
+    allow_all,
+    guard,
+    guarded_sockets,
+    look_up,
+    owner_called_for,
+)
 from pulse.delivery.answers import AnswerTooLong, BoundedConnector, error_of, read_answer, retry_after_of, text_of
 from pulse.delivery.signing import sign
 from pulse.delivery.wake import Delivered, Wake
@@ -95,6 +103,7 @@ class Deliverer:
     async def deliver(self, wake: Wake, *, secrets: Sequence[str]) -> Delivered:
         """Send it once. Raises nothing but CancelledError."""
         begun = time.monotonic()
+        owner_called_for.set(wake.owner)
         answer, response = bytearray(), None
         try:
             async with asyncio.timeout(self._deadline):

@@ -26,7 +26,9 @@ HOST = "127.0.0.1"
 LARGEST = 1 << 20  # bytes of a body; a wake has at most 64 KiB of payload
 BELIEVED_FOR = 10.0  # seconds: as long as a process goes on signing with secrets it has read
 
-Secrets = Callable[[], Awaitable[Sequence[str]]]
+MOST_OWNERS = 100  # whose secrets are kept for that long
+Secrets = Callable[[str | None], Awaitable[Sequence[str]]]
+"""Reads the secrets of an owner; none: of whoever has alarms without saying so."""
 
 
 class Signature(StrEnum):
@@ -67,8 +69,7 @@ class Echo:
         self._secrets = secrets
         self._status = status
         self._redaction = redaction
-        self._known: Sequence[str] = ()
-        self._read_at = float("-inf")
+        self._known: dict[str | None, tuple[float, Sequence[str]]] = {}  # by owner, with the time of reading
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.method != "POST":
@@ -82,9 +83,10 @@ class Echo:
     async def _check(self, body: bytes, request: web.Request) -> tuple[Signature, str | None]:
         if self._secrets is None:
             return Signature.UNCHECKED, "there is no secret to check it with"
+        owner = _text(_read_body(body).get("owner"))  # as it says of itself: a stranger's secret proves nothing
         try:
             for attempt in range(2):  # the secret may have been replaced since it was read
-                known = await self._read(self._secrets, is_again=attempt > 0)
+                known = await self._read(self._secrets, owner, is_again=attempt > 0)
                 try:
                     verify(body, dict(request.headers), known)
                 except InvalidSignature as error:
@@ -95,11 +97,14 @@ class Echo:
             return Signature.UNCHECKED, f"the secret cannot be read: {error}"
         return Signature.INVALID, why
 
-    async def _read(self, secrets: Secrets, *, is_again: bool) -> Sequence[str]:
-        if is_again or time.monotonic() - self._read_at > BELIEVED_FOR:
-            self._known = await secrets()
-            self._read_at = time.monotonic()
-        return self._known
+    async def _read(self, secrets: Secrets, owner: str | None, *, is_again: bool) -> Sequence[str]:
+        read_at, known = self._known.get(owner, (float("-inf"), ()))
+        if is_again or time.monotonic() - read_at > BELIEVED_FOR:
+            known = await secrets(owner)
+            if len(self._known) >= MOST_OWNERS:
+                self._known.clear()
+            self._known[owner] = time.monotonic(), known
+        return known
 
 
 @asynccontextmanager

@@ -9,12 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.delivery.signing import new_secret
-from pulse.engine.masks import mask_alarm, mask_deliveries
+import msgspec
+
+from pulse.delivery.signing import OwnerSecrets, new_secret
+from pulse.engine.masks import mask_alarm, mask_deliveries, off_loop
 from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
     DEFAULT_OWNER,
+    HIDDEN,
     Alarm,
     AlarmFilter,
     AlarmPage,
@@ -100,7 +103,8 @@ class Alarms:
             more = str(found[limit - 1][0]) if len(found) > limit else None
             deliveries = [delivery for _, delivery in found[:limit]]
             if self._redaction:
-                deliveries = mask_deliveries(self._redaction, deliveries, alarm.payload)
+                shown = deliveries
+                deliveries = await off_loop(lambda: mask_deliveries(self._redaction, shown, alarm.payload))
             return DeliveryPage(deliveries, more)
 
         return await self._database.run(work)
@@ -110,6 +114,8 @@ class Alarms:
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
         """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
         self._redaction.check_whole(new.payload)
+        if HIDDEN in new.headers.values():
+            new = await self._with_kept_headers(new)
         destination = await self._check_target(new)
         call_id = own_id or self._mint.ids([0])[0]
 
@@ -137,6 +143,22 @@ class Alarms:
         answer = await self._database.run_together(work)
         return SetAlarm(self._told_of(answer.alarm), is_new=answer.is_new)
 
+    async def _with_kept_headers(self, new: NewAlarm) -> NewAlarm:
+        """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
+        the same url: whoever could send them elsewhere would see what they say."""
+        name, found = new.name, None
+        if name is not None:
+            found = await self._database.run(lambda conn: store.find_headers(conn, owner=new.owner, name=name))
+        kept = found[1] if found and found[0] == new.url else {}
+        headers = {name: kept.get(name, HIDDEN) if value == HIDDEN else value for name, value in new.headers.items()}
+        for name, value in headers.items():
+            if value == HIDDEN:
+                raise InvalidAlarm(
+                    f"header {name[:60]!r} has no value but {HIDDEN!r}, which hides one and is kept only while the url "
+                    "of the alarm stays the same: give the value itself"
+                )
+        return msgspec.structs.replace(new, headers=headers)
+
     async def _check_target(self, new: NewAlarm) -> str:
         """The destination, once everything about it that can be known now is in order."""
         target = target_of(new, self._settings, self._rules)
@@ -144,7 +166,7 @@ class Alarms:
             return DEFAULT_DESTINATION
         from pulse.delivery.address_guard import check_resolves  # a tenth of a second that others need not wait for
 
-        await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE)
+        await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE, owner=new.owner)
         return target.destination
 
     async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
@@ -208,21 +230,23 @@ class Alarms:
 
     # --- signing
 
-    async def secrets(self) -> list[WakeSecret]:
-        """Those that wakes are signed with, newest first."""
-        return await self._database.run(store.wake_secrets)
+    async def secrets(self, owner: str | None = None) -> list[WakeSecret]:
+        """Return those that the wakes of an owner are signed with, newest first."""
+        own = check_name("owner", owner or DEFAULT_OWNER)
+        return (await self._database.run(read_owner_secrets)).of(own)
 
-    async def rotate_secret(self, *, overlap: timedelta = OVERLAP) -> list[WakeSecret]:
-        """Sign with a new one from now on, and with those before for a while yet."""
+    async def rotate_secret(self, *, overlap: timedelta = OVERLAP, owner: str | None = None) -> list[WakeSecret]:
+        """Sign with new ones from now on, and with those before for a while yet: for one owner, or for all of them."""
         if overlap:
             check_length("overlap", overlap, timedelta(seconds=1))
-        secret = new_secret()
+        own, secret = check_name("owner", owner or DEFAULT_OWNER), new_secret()
 
         async def work(conn: Connection) -> list[WakeSecret]:
-            known = await store.wake_secrets(conn)
-            if all(each.secret != secret for each in known):  # or the answer to a first try was lost
+            if owner:
+                await store.rotate_owner_secret(conn, owner=own, overlap=overlap)
+            elif all(each.secret != secret for each in await store.wake_secrets(conn)):  # or its answer was lost
                 await store.rotate_wake_secret(conn, secret=secret, overlap=overlap)
-            return await store.wake_secrets(conn)
+            return (await read_owner_secrets(conn)).of(own)
 
         return await self._database.run_together(work)
 
@@ -328,3 +352,7 @@ def _read_number(text: str) -> int:
             f"{str(text)[:60]!r} is not where a page of deliveries ends: give the `next` of the page before"
         )
     return int(text)
+
+
+async def read_owner_secrets(conn: Connection) -> OwnerSecrets:
+    return OwnerSecrets(await store.wake_secrets(conn), await store.wake_generations(conn))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -32,7 +33,7 @@ from pulse.model.firing import (
     passed_over,
 )
 from pulse.model.ids import fire_id
-from pulse.model.schedules import Overlap
+from pulse.model.schedules import FireOutcome, Overlap
 from pulse.store import schedules as store
 from pulse.store.schedules import Fired, Made, Noted, Plan, Usual
 
@@ -146,6 +147,8 @@ class Fires:
                 return [], []
             self._has_more |= len(due) >= self._batch
             written = await _write_down(await _with_busy(conn, due), choose, careful=careful)
+            if careful:
+                written = await _without_taken(conn, written)
             try:
                 fired = await written.fire(conn)
             except store.RefusedByDatabase as error:
@@ -244,6 +247,27 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bo
         else:
             room -= _write_down_one(written, each, _decided(each, choose))
     return written
+
+
+async def _without_taken(conn: Connection, written: Written) -> Written:
+    """Leave out the occurrences whose ids other jobs have, each with a line that says so. Only the server makes such
+    ids, but one may have been given to a job before that was so, or by hand."""
+    taken = await store.taken_occurrences(conn, written.made) if written.made else set()
+    if not taken:
+        return written
+    made = [each for each in written.made if each.job_id not in taken]
+    lost = [each for each in written.made if each.job_id in taken]
+    for each in lost:
+        log.error("schedule %s makes no job for %s: another job has its id, %s", *each[:3])
+    count = Counter(each.schedule_id for each in made)
+    last = {each.schedule_id: each.occurrence for each in made}
+    plans = [plan._replace(fired=count[plan.id], last=last.get(plan.id)) for plan in written.plans]
+    lines = [_line(each.schedule_id, _taken(each)) for each in lost]
+    return Written(written.usual, plans, made, written.noted + lines)
+
+
+def _taken(made: Made) -> Note:
+    return Note(made.occurrence, FireOutcome.SKIPPED, f"error: another job has its id, {made.job_id}")
 
 
 def _following(due: DueSchedule) -> datetime | None:

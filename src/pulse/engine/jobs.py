@@ -15,11 +15,11 @@ from uuid import UUID
 import msgspec
 
 from pulse.engine.lists import Read, list_ids, read_each, read_in_order
-from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job
+from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, off_loop
 from pulse.engine.submits import hints, place, submit_placed
 from pulse.engine.sweeps import Find, Swept, sweep, was_there
 from pulse.model.errors import Conflict, IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
-from pulse.model.ids import bucket_of_id, by_bucket
+from pulse.model.ids import bucket_of_id, by_bucket, keyed_id
 from pulse.model.jobs import (
     BATCH_LIMIT,
     TRANSITIONS,
@@ -40,6 +40,7 @@ from pulse.model.jobs import (
 from pulse.model.text import check_text, check_topic
 from pulse.store import jobs as store
 from pulse.store.jobs import Woken
+from pulse.store.tokens import read_secret
 
 if TYPE_CHECKING:
     from pulse.model.ids import Mint
@@ -61,6 +62,7 @@ class Jobs:
         self._database = database
         self._wakeups = wakeups
         self._mint = mint
+        self._id_secret: bytes | None = None  # read when it is needed
         self._redaction = database.settings.redaction
         self._enders: list[Callable[[Iterable[UUID]], None]] = []
         self._cancelers: list[Callable[[Iterable[UUID]], None]] = []
@@ -194,6 +196,12 @@ class Jobs:
         check_size("ids", job_ids)
         return await self._database.run(lambda conn: read_each(conn, store.read_topics, job_ids))
 
+    async def id_of_text(self, text: str) -> UUID:
+        """Return the id that stands for a text in this installation. Its bucket is yet to be set."""
+        if self._id_secret is None:
+            self._id_secret = await self._database.run(lambda conn: read_secret(conn, name="ids"))
+        return keyed_id(self._id_secret, text)
+
     async def attempts(self, job_id: UUID) -> list[Attempt]:
         """The failed attempts of a job, oldest first."""
         bucket = bucket_of_id(job_id)
@@ -201,7 +209,9 @@ class Jobs:
         if not (self._redaction and found):
             return found
         job = (await self._read([job_id])).get(job_id)
-        return mask_attempts(self._redaction, found, job.payload) if job else []  # it was pruned in between
+        if job is None:
+            return []  # it was pruned in between
+        return await off_loop(lambda: mask_attempts(self._redaction, found, job.payload))
 
     async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""

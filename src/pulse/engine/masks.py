@@ -7,6 +7,7 @@ does the work: a claim on its way to its worker, a wake on its way to its URL, a
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,13 +27,17 @@ Row = TypeVar("Row")
 Masked = TypeVar("Masked")
 
 
+THREADS = ThreadPoolExecutor(2, "pulse-mask")  # of our own: others' look-ups and files need not wait for it
+
+
 async def mask_each(mask: Callable[[Row], Masked], rows: Iterable[Row]) -> list[Masked]:
-    """Many of them. A large payload takes a while, so everybody else has a turn between one and the next."""
-    masked = []
-    for row in rows:
-        masked.append(mask(row))
-        await asyncio.sleep(0)
-    return masked
+    """Mask many of them. A large payload takes a while, so it is done in a thread, and the loop goes on."""
+    given = list(rows)
+    return await off_loop(lambda: [mask(row) for row in given]) if given else []
+
+
+async def off_loop(work: Callable[[], Masked]) -> Masked:
+    return await asyncio.get_running_loop().run_in_executor(THREADS, work)
 
 
 def mask_job(redaction: Redaction, job: Job) -> Job:
@@ -63,31 +68,25 @@ def mask_schedule(redaction: Redaction, schedule: Schedule) -> Schedule:
 
 
 def mask_attempts(redaction: Redaction, attempts: Iterable[Attempt], payload: str) -> list[Attempt]:
+    mask = redaction.texts_of(payload)
     return [
-        msgspec.structs.replace(
-            each,
-            error=redaction.text(each.error, payload),
-            traceback=each.traceback and redaction.text(each.traceback, payload),
-        )
+        msgspec.structs.replace(each, error=mask(each.error), traceback=each.traceback and mask(each.traceback))
         for each in attempts
     ]
 
 
 def mask_deliveries(redaction: Redaction, deliveries: Iterable[Delivery], payload: str) -> list[Delivery]:
+    mask = redaction.texts_of(payload)
     return [
-        msgspec.structs.replace(
-            each,
-            error=each.error and redaction.text(each.error, payload),
-            answer=redaction.text(each.answer, payload),
-        )
+        msgspec.structs.replace(each, error=each.error and mask(each.error), answer=mask(each.answer))
         for each in deliveries
     ]
 
 
 def mask_report(redaction: Redaction, report: Report, payload: str) -> Report:
     """What goes into the log of attempts. Workers have done it before, if they know the setting."""
-    error = redaction.text(report.error, payload)
-    traceback = report.traceback and redaction.text(report.traceback, payload)
+    mask = redaction.texts_of(payload)
+    error, traceback = mask(report.error), report.traceback and mask(report.traceback)
     if (error, traceback) == (report.error, report.traceback):
         return report
     return msgspec.structs.replace(report, error=error, traceback=traceback)

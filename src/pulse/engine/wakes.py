@@ -12,7 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse.delivery.breaker import Breakers
+from pulse.delivery.signing import OwnerSecrets
 from pulse.delivery.wake import Wake
+from pulse.engine.alarms import read_owner_secrets
 from pulse.engine.loops import Loop
 from pulse.engine.masks import mask_delivered
 from pulse.engine.wake_records import Landed, Records
@@ -32,6 +34,10 @@ log = logging.getLogger("pulse.alarms")
 READY_BATCH = 2_000
 LANES = 3  # claims at a time, in a rush: what takes long is not the database, but to be heard among deliveries
 SECRETS_FOR = 10.0  # seconds: a new secret signs no later than this
+SHARED = (
+    "wakes of all owners are still signed with one secret, too, so that any receiver can sign for all of them: run "
+    "`pulse alarms secret rotate --overlap 30d`, and give each receiver the secret of its owner within that time"
+)
 AT_ONCE = timedelta()
 LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
 RESERVED = 4  # one slot in so many is for destinations with nothing in flight: a dozen that hang must not take all
@@ -53,7 +59,8 @@ class Wakes:
         self._breakers = Breakers(settings.alarm_slots_per_destination)
         self._turns = Turns(database, self._breakers)
         self._flying: dict[asyncio.Task[Delivered], Ringing] = {}
-        self._secrets: list[str] = []
+        self._secrets = OwnerSecrets([], [])
+        self._has_warned = False
         self._secrets_read_at = float("-inf")
         self._settles_at = float("-inf")
 
@@ -147,8 +154,11 @@ class Wakes:
 
     async def _refresh_secrets(self) -> None:
         if time.monotonic() - self._secrets_read_at > SECRETS_FOR:
-            self._secrets = [each.secret for each in await self._database.run(store.wake_secrets)]
+            self._secrets = await self._database.run(read_owner_secrets)
             self._secrets_read_at = time.monotonic()
+            if self._secrets.has_shared and not self._has_warned:
+                self._has_warned = True
+                log.warning(SHARED)
 
     async def _open_deliverer(self) -> Deliverer:
         if self._deliverer is None:
@@ -165,8 +175,10 @@ class Wakes:
 
     async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> Delivered:
         started_at = time.monotonic()
-        wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
-        answered = await deliverer.deliver(wake, secrets=self._secrets)
+        wake = Wake(
+            id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers, owner=ringing.owner
+        )
+        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(ringing.owner))
         delivered = mask_delivered(self._settings.redaction, answered, ringing.payload)
         self.records.landed.append(Landed(ringing, started_at, delivered))
         return delivered

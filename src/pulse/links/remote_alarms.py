@@ -82,15 +82,15 @@ class RemoteAlarms:
 
     # --- signing
 
-    async def secrets(self) -> list[WakeSecret]:
-        request = pb.GetWakeSecretsRequest()
+    async def secrets(self, owner: str | None = None) -> list[WakeSecret]:
+        request = pb.GetWakeSecretsRequest(owner=_owner(owner))
         return wire.read_secrets(await self._call(lambda service: service.GetWakeSecrets, request))
 
-    async def rotate_secret(self, *, overlap: timedelta = OVERLAP) -> list[WakeSecret]:
+    async def rotate_secret(self, *, overlap: timedelta = OVERLAP, owner: str | None = None) -> list[WakeSecret]:
         """Where the answer is lost there are two new ones, and both of them sign."""
         if overlap:
             check_length("overlap", overlap, timedelta(seconds=1))
-        request = pb.RotateWakeSecretRequest(overlap=convert.write_length(overlap))
+        request = pb.RotateWakeSecretRequest(overlap=convert.write_length(overlap), owner=_owner(owner))
         return wire.read_secrets(await self._call(lambda service: service.RotateWakeSecret, request))
 
     async def _call(self, pick: Callable[[Any], Any], request: object, *, timeout: float = CALL_TIMEOUT) -> Any:  # noqa: ANN401

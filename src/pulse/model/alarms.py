@@ -26,8 +26,7 @@ DEFAULT_OWNER = "local"  # of those who need not say who they are
 DEFAULT_DESTINATION = "default"
 ONCE = Words("alarm", "delay_seconds", "fire_at")
 SHORTEST = timedelta(milliseconds=1)
-SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
-HIDDEN = "…"
+HIDDEN = "…"  # in place of what a header says, which may be a credential, whatever the header is called
 
 
 class AlarmStatus(StrEnum):
@@ -217,7 +216,7 @@ class DeliveryPage(msgspec.Struct, frozen=True):
 
 
 class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that wakes are signed with."""
+    """A secret that the wakes of one owner are signed with."""
 
     secret: str
     created_at: datetime
@@ -230,6 +229,24 @@ def read_fire_at(text: str) -> datetime:
         return parse_instant(ONCE, text)
     except InvalidOnce as error:
         raise InvalidAlarm(str(error)) from None
+
+
+class WakeRoot(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret of the installation, from which those of owners are derived."""
+
+    secret: str
+    created_at: datetime
+    expires_at: datetime | None  # none: the newest
+    is_shared: bool  # receivers of all owners have had it, from a release that signed with it as it is
+
+
+class WakeGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the secret of one owner was replaced."""
+
+    owner: str
+    generation: int
+    created_at: datetime
+    expires_at: datetime | None  # none: the newest
 
 
 def timetable(cron: str, zone: str, anchor: datetime) -> Timetable:
@@ -251,7 +268,8 @@ def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if name.lower() in SECRET_HEADERS else value for name, value in headers.items()}
+    """Return the names alone."""
+    return dict.fromkeys(headers, HIDDEN)
 
 
 def check_alarm_name(name: object) -> str:

@@ -3,13 +3,15 @@
 A job's id is minted by whoever submits it, so that a submit can be repeated without harm. It is a version 7
 uuid (time-ordered) whose last twelve bits are the bucket the job lives in, so that an id alone is enough to
 find its row. A job that a schedule makes has a version 8 uuid instead: the second of the occurrence and a hash of both,
-with the bucket in the same place. `pulse.make_id` and `pulse.bucket_of_topic` in SQL follow the same rules;
-`tests/vectors/ids.json` holds both to them.
+with the bucket in the same place. So has the job of an Idempotency-Key, made of it with a secret of the installation.
+Nobody else may give a job such an id: whoever could, would hold the place of a job that is yet to come. `pulse.make_id`
+and `pulse.bucket_of_topic` in SQL follow the same rules; `tests/vectors/ids.json` holds both to them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import struct
 import threading
@@ -20,12 +22,15 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
+from pulse.model.errors import InvalidOption
+
 BUCKET_MASK = 0xFFF
 _NOISE_MASK = 0x3FFF_FFFF_FFFF_F000  # the 50 bits between variant and bucket
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
 _HASHED_BITS = (1 << 76) - 1 & ~(0x3 << 62 | BUCKET_MASK)  # below the time, but for version, variant and bucket
 _TIME_MASK = (1 << 48) - 1
+SERVER_VERSIONS = (5, 8)  # of uuids; until schema 13, the job of an Idempotency-Key had one of version 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -90,6 +95,22 @@ def fire_id(schedule_id: UUID, occurrence: datetime, bucket: int) -> UUID:
     number = int.from_bytes(digest[:16])
     milliseconds = micros // 1_000_000 * 1_000 + (number >> 80) % 1_000
     return UUID(int=(milliseconds & _TIME_MASK) << 80 | number & _HASHED_BITS | 8 << 76 | _VARIANT | bucket)
+
+
+def keyed_id(secret: bytes, text: str) -> UUID:
+    """Return the id that stands for a text, which nobody can tell without the secret; its bucket is yet to be set."""
+    number = int.from_bytes(hmac.digest(secret, text.encode(), "sha256")[:16])
+    return UUID(int=number & ~(0xF << 76 | 0x3 << 62) | 8 << 76 | _VARIANT)
+
+
+def check_given_id(option: str, given: object) -> None:
+    """Refuse an id of a caller's that is of the kinds which only the server makes."""
+    if isinstance(given, UUID) and given.version in SERVER_VERSIONS:
+        raise InvalidOption(
+            option,
+            str(given),
+            f"it must be a uuid of version 7 or 4, not {given.version}: only the server makes those of 5 and 8",
+        )
 
 
 def _micros(instant: datetime) -> int:

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.model.errors import BatchTooLarge, InvalidFilter, InvalidOption, InvalidReport
+from pulse.model.ids import check_given_id
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
 from pulse.timing.duration import format_duration
 
@@ -131,6 +132,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         check_kind("payload", self.payload, str)
         check_kind("retry", self.retry, RetryPolicy, None)
         check_kind("tags", self.tags, tuple)
+        check_given_id("id", self.id)
         check_topic(self.routed_topic)
         check_json("payload", self.payload)
         check_whole("priority", self.priority, -100, 100)

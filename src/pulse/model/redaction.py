@@ -7,10 +7,12 @@ built: it may be huge or deeper than any stack, and all else in it must stay as 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from urllib.parse import quote, quote_plus
 
 from pulse.model.errors import InvalidPayload, InvalidSettings
@@ -23,12 +25,21 @@ LONGEST_NAME = 200
 SHORTEST = 4  # characters of a value: anything shorter would be found everywhere
 MOST_VALUES = 1_000  # of one payload: beyond that, a text is hidden as a whole
 LONGEST_TEXT = 1 << 16  # characters, half of them from each end: more than is kept of any error
+MOST_CHARACTERS = 1 << 16  # of the values of one payload; a key in PEM has a few thousand
+MOST_TOKENS = 50_000  # of a payload whose values are looked for: a fiftieth of a second
+MOST_COMPARED = 20_000_000  # forms times characters of one text, some 20 ms; tenfold for all of one payload
+MOST_SEEN = 256  # texts that are known masked
+FORM_COST = 1_000  # characters that could be compared in the time that a form takes at all
 PIECE = 16  # characters of a long value by which it is known where a text quotes only a part of it
 LONGEST_NUMBER = 100
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _COLON = re.compile(r"\s*:")
 _WRONG = re.compile(r"[\x00-\x1f\x7f-\x9f*\[\]\"']")
+
+
+class _TooMuch(Exception):
+    """There is more to look for than a text is worth: it is hidden as a whole."""
 
 
 class Redaction:
@@ -41,6 +52,7 @@ class Redaction:
         self._by_last: dict[str, list[str]] = {}
         for name in self.names:
             self._by_last.setdefault(name.rpartition(".")[2], []).append(f".{name}")
+        self._seen: dict[bytes, str] = {}  # what was masked lately: lists are read again and again
         self._depth = max((name.count(".") + 1 for name in self.names), default=0)
 
     def __bool__(self) -> bool:
@@ -62,18 +74,33 @@ class Redaction:
     def text(self, text: str, payload: str) -> str:
         """An error or a traceback without the marked values of the payload that it is about: quoted as they are,
         escaped in one of the usual ways, or cut."""
-        if not text or not (spans := self._spans(payload)):
+        if not text or not self.names or not self._may_have_some(payload):
             return text
-        values = list(dict.fromkeys(value for start, end in spans for value in _scalars(payload[start:end])))
-        if len(values) > MOST_VALUES:
-            return MASK
-        found = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
-        forms = sorted(found, key=len, reverse=True)
-        if len(text) <= LONGEST_TEXT:
-            return _without(text, forms)
-        half = LONGEST_TEXT // 2  # each for itself: what was cut in two is found at its ends
-        cut = f"\n… {len(text) - 2 * half} characters cut …\n"
-        return _without(text[:half], forms) + cut + _without(text[-half:], forms)
+        key = _digest(text) + _digest(payload)
+        if (known := self._seen.get(key)) is None:
+            known = self.texts_of(payload)(text)
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen[key] = known
+        return known
+
+    def texts_of(self, payload: str) -> Callable[[str], str]:
+        """Return what masks many texts about one payload, which is gone through once."""
+        try:
+            values = self._values(payload)
+        except _TooMuch:
+            return _hidden
+        return _Texts(values) if values else _as_it_is
+
+    def _values(self, payload: str) -> list[str]:
+        spans = self._spans(payload, most=MOST_TOKENS)
+        found = (value for start, end in spans for value in _scalars(payload[start:end]))
+        several = list(islice(found, 10 * MOST_VALUES + 1))
+        values = list(dict.fromkeys(several))
+        characters = sum(map(len, values))
+        if len(several) > 10 * MOST_VALUES or len(values) > MOST_VALUES or characters > MOST_CHARACTERS:
+            raise _TooMuch
+        return values
 
     def check_whole(self, payload: str, *, is_edit: bool = False) -> None:
         """Refuse the mask in place of a marked value: it was read from us, and would be written over the real one."""
@@ -84,12 +111,12 @@ class Redaction:
                 f"{instead if is_edit else 'give the value itself'}"
             )
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the marked values are, from first to last."""
+    def _spans(self, text: str, *, most: int | None = None) -> list[tuple[int, int]]:
+        """Return where the marked values are, from first to last. Raises _TooMuch for more tokens than that."""
         if not self.names or not self._may_have_some(text):
             return []
         try:
-            return list(self._walk(text))
+            return list(self._walk(text, most))
         except IndexError:  # it closes what it has not opened: what is no JSON is hidden as a whole
             return [(0, len(text))]
 
@@ -98,10 +125,12 @@ class Redaction:
         folded = text.casefold()
         return "\\u" in folded or any(last in folded for last in self._by_last)  # a name may be spelt in escapes
 
-    def _walk(self, text: str) -> Iterator[tuple[int, int]]:
+    def _walk(self, text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
         place = _Place()
         began, depth, is_next = -1, 0, False
-        for token in _TOKEN.finditer(text):
+        for number, token in enumerate(_TOKEN.finditer(text)):
+            if number == most:
+                raise _TooMuch
             first = text[token.start()]
             if is_next:
                 began, is_next = token.start(), False
@@ -175,6 +204,42 @@ class _Place:
             self.path.pop()
 
 
+# --- texts about one payload
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _hidden(text: str) -> str:
+    return text and MASK
+
+
+class _Texts:
+    """Masks texts by the values of one payload. What would take too long is hidden: the work of one text is bounded,
+    and that of all of them together."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        found = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
+        self._forms = sorted(found, key=len, reverse=True)
+        self._left = 10 * MOST_COMPARED
+
+    def __call__(self, text: str) -> str:
+        cost = len(self._forms) * (min(len(text), LONGEST_TEXT) + FORM_COST)
+        self._left -= cost
+        if text and (cost > MOST_COMPARED or self._left < 0):
+            return MASK
+        if len(text) <= LONGEST_TEXT:
+            return _without(text, self._forms)
+        half = LONGEST_TEXT // 2  # each for itself: what was cut in two is found at its ends
+        cut = f"\n… {len(text) - 2 * half} characters cut …\n"
+        return _without(text[:half], self._forms) + cut + _without(text[-half:], self._forms)
+
+
 # --- values, and how a text may show them
 
 
@@ -237,6 +302,8 @@ def _without(text: str, forms: Sequence[str]) -> str:
     """Without any of them, the longest first."""
     for form in forms:
         text = text.replace(form, MASK)
+        if len(text) > 4 * LONGEST_TEXT:  # values that are found in the mask itself make it grow and grow
+            return MASK
     for form in forms:  # after all of the whole ones: two forms of a value may begin alike
         text = _without_pieces(text, form)
     return text
@@ -248,6 +315,8 @@ def _without_pieces(text: str, form: str) -> str:
         text = _without_heads(text, form, MASK)
         if form[-PIECE:] in text:
             text = _without_heads(text[::-1], form[::-1], MASK[::-1])[::-1]
+    if form[:SHORTEST] not in text[-PIECE:] and form[-SHORTEST:] not in text[:PIECE]:
+        return text  # as nearly always
     for size in range(min(len(form) - 1, PIECE), SHORTEST - 1, -1):  # where the text itself was cut
         if text.endswith(form[:size]):
             text = text[:-size] + MASK

@@ -273,6 +273,8 @@ def _check_header(name: object, value: object) -> None:
         raise InvalidOption("headers", str(name)[:60], "a name is made of letters, digits and -")
     if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIXES):
         raise InvalidOption("headers", name[:60], "Pulse sets it, or it belongs to the connection: leave it out")
+    if value == "…":
+        raise InvalidOption("headers", name[:60], "its value is hidden where it is shown: give the value itself")
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
         raise InvalidOption("headers", name[:60], "a value is Latin-1 text in one line, without control characters")
 

@@ -52,50 +52,60 @@ class Alarms:
 
         return (await aset_alarm_through(conn, new, self._app.settings)).alarm
 
+    def _owner(self, given: str | None) -> str | None:
+        """Return whose alarm it is: the one that is said, else the setting's; none: whose the link says."""
+        return self._app.settings.alarm_owner if given is None else given
+
     def _new(self, name: str | None, conn: object, options: AlarmOptions) -> NewAlarm:
         settings = self._app.settings
+        if (owner := self._owner(options.get("owner"))) is not None:
+            options = {**options, "owner": owner}
         if conn is not None and options.get("owner") is None and settings.server_url and settings.token:
             # A server knows whose a token's alarms are, a database does not: they must not become two owners'.
-            raise InvalidOption("owner", None, "with conn it has to be said: only the server knows whose your token is")
+            raise InvalidOption(
+                "owner",
+                None,
+                "with conn it must be given, or PULSE_ALARM_OWNER: only the server knows whose a token is",
+            )
         return read_new_alarm(name, options)
 
     # --- changing
 
     def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """End it. Canceling it again changes nothing."""
-        return self._call(lambda link: link.cancel(key, owner=owner))
+        return self._call(lambda link: link.cancel(key, owner=self._owner(owner)))
 
     async def acancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return await self._acall(lambda link: link.cancel(key, owner=owner))
+        return await self._acall(lambda link: link.cancel(key, owner=self._owner(owner)))
 
     def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Deliver nothing until it is resumed."""
-        return self._call(lambda link: link.pause(key, owner=owner))
+        return self._call(lambda link: link.pause(key, owner=self._owner(owner)))
 
     async def apause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return await self._acall(lambda link: link.pause(key, owner=owner))
+        return await self._acall(lambda link: link.pause(key, owner=self._owner(owner)))
 
     def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
-        return self._call(lambda link: link.resume(key, owner=owner))
+        return self._call(lambda link: link.resume(key, owner=self._owner(owner)))
 
     async def aresume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return await self._acall(lambda link: link.resume(key, owner=owner))
+        return await self._acall(lambda link: link.resume(key, owner=self._owner(owner)))
 
     def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more."""
-        return self._call(lambda link: link.fire(key, owner=owner))
+        return self._call(lambda link: link.fire(key, owner=self._owner(owner)))
 
     async def afire(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return await self._acall(lambda link: link.fire(key, owner=owner))
+        return await self._acall(lambda link: link.fire(key, owner=self._owner(owner)))
 
     # --- looking
 
     def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return self._call(lambda link: link.get(key, owner=owner))
+        return self._call(lambda link: link.get(key, owner=self._owner(owner)))
 
     async def aget(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        return await self._acall(lambda link: link.get(key, owner=owner))
+        return await self._acall(lambda link: link.get(key, owner=self._owner(owner)))
 
     def list(self, **wanted: Unpack[WantedAlarms]) -> Iterator[Alarm]:
         """All of them, newest first, read page by page. Without an owner: everybody's that one may see."""
@@ -114,14 +124,18 @@ class Alarms:
     def deliveries(self, key: UUID | str, *, owner: str | None = None) -> Iterator[Delivery]:
         """Every attempt to deliver it, newest first, read page by page."""
         return _each(
-            lambda after: self._call(lambda link: link.deliveries(key, owner=owner, after=after, limit=PAGE)),
+            lambda after: self._call(
+                lambda link: link.deliveries(key, owner=self._owner(owner), after=after, limit=PAGE)
+            ),
             lambda page: page.deliveries,
         )
 
     def adeliveries(self, key: UUID | str, *, owner: str | None = None) -> AsyncIterator[Delivery]:
         """As `deliveries`, for `async for`."""
         return _aeach(
-            lambda after: self._acall(lambda link: link.deliveries(key, owner=owner, after=after, limit=PAGE)),
+            lambda after: self._acall(
+                lambda link: link.deliveries(key, owner=self._owner(owner), after=after, limit=PAGE)
+            ),
             lambda page: page.deliveries,
         )
 

@@ -15,7 +15,8 @@ from pulse.model.alarms import (
     Delivery,
     DeliveryOutcome,
     NewAlarm,
-    WakeSecret,
+    WakeGeneration,
+    WakeRoot,
     shown_headers,
 )
 from pulse.model.waking import Ringing, Verdict
@@ -138,6 +139,12 @@ async def get_alarm(conn: Connection, *, id: UUID) -> Alarm | None:  # noqa: A00
 
 async def find_alarm(conn: Connection, *, owner: str, name: str) -> Alarm | None:
     return _first(await conn.rows("find_alarm", owner=owner, name=name))
+
+
+async def find_headers(conn: Connection, *, owner: str, name: str) -> tuple[str | None, dict[str, str]] | None:
+    """Return the url of an alarm, and its headers as they are sent: to be kept, and not to be shown."""
+    rows = await conn.rows("find_headers", owner=owner, name=name)
+    return (rows[0]["url"], _headers(rows[0])) if rows else None
 
 
 async def find_by_key(conn: Connection, *, owner: str, idempotency_key: str) -> tuple[Alarm, bytes] | None:
@@ -359,13 +366,22 @@ async def defer_alarms(conn: Connection, closed: Sequence[Closed], *, limit: int
     return int(rows[0]["alarms"])
 
 
-async def wake_secrets(conn: Connection) -> list[WakeSecret]:
-    """Newest first."""
-    return [WakeSecret(**row) for row in await conn.rows("wake_secrets")]
+async def wake_secrets(conn: Connection) -> list[WakeRoot]:
+    """Return the secrets of the installation, newest first. Those of owners are derived from them."""
+    return [WakeRoot(**row) for row in await conn.rows("wake_secrets")]
+
+
+async def wake_generations(conn: Connection) -> list[WakeGeneration]:
+    """Return those of the owners whose secret was replaced, newest first."""
+    return [WakeGeneration(**row) for row in await conn.rows("wake_generations")]
 
 
 async def rotate_wake_secret(conn: Connection, *, secret: str, overlap: timedelta) -> None:
     await conn.rows("rotate_wake_secret", secret=secret, overlap=overlap)
+
+
+async def rotate_owner_secret(conn: Connection, *, owner: str, overlap: timedelta) -> None:
+    await conn.rows("rotate_owner_secret", owner=owner, overlap=overlap)
 
 
 async def prune_alarms(conn: Connection, *, keep: timedelta, keep_deliveries: timedelta, limit: int) -> tuple[int, int]:

@@ -5,10 +5,14 @@
 select alarm_id, deed from pulse.set_alarm(:alarm::jsonb);
 
 -- name: get_alarm(id)
-select * from pulse.alarms where id = :id;
+select * from pulse.shown_alarms where id = :id;
 
 -- name: find_alarm(owner, name)
-select * from pulse.alarms where owner = :owner and name = :name;
+select * from pulse.shown_alarms where owner = :owner and name = :name;
+
+-- name: find_headers(owner, name)
+-- What they really say: to be kept, and not to be shown.
+select url, headers from pulse.alarms where owner = :owner and name = :name;
 
 -- name: find_by_call(call_id, owner, name)
 -- What this very call has set before, whether it was made then or replaced.
@@ -18,7 +22,7 @@ select * from pulse.alarms where owner = :owner and name = :name and call_id = :
 
 -- name: list_alarms(owner, before, status, paused, label, limit)
 -- Newest first.
-select * from pulse.alarms
+select * from pulse.shown_alarms
 where id < :before and owner = :owner
     and (:status::text is null or status = :status)
     and (:paused::boolean is null or (paused_at is not null) = :paused)
@@ -27,7 +31,7 @@ order by id desc
 limit :limit;
 
 -- name: list_all_alarms(before, status, paused, label, limit)
-select * from pulse.alarms
+select * from pulse.shown_alarms
 where id < :before
     and (:status::text is null or status = :status)
     and (:paused::boolean is null or (paused_at is not null) = :paused)
@@ -102,7 +106,7 @@ union all
 -- name: read_alarms(ids)
 select alarm.*
 from unnest(:ids::uuid[]) as wanted (id)
-cross join lateral (select * from pulse.alarms where alarms.id = wanted.id offset 0) as alarm;
+cross join lateral (select * from pulse.shown_alarms where shown_alarms.id = wanted.id offset 0) as alarm;
 
 -- name: list_deliveries(alarm_id, before, limit)
 -- Newest first.
@@ -356,7 +360,7 @@ moved as (
 select count(*)::int as alarms from moved;
 
 -- name: wake_secrets()
-select secret, created_at, expires_at from pulse.wake_secrets
+select secret, created_at, expires_at, is_shared from pulse.wake_secrets
 where expires_at is null or expires_at > pulse.now()
 order by number desc;
 
@@ -367,6 +371,32 @@ with ending as (
     where expires_at is null or expires_at > pulse.now() + :overlap::interval
 )
 insert into pulse.wake_secrets (secret, created_at) values (:secret, pulse.now());
+
+-- name: wake_generations()
+-- Of the owners whose secret was replaced, those that sign, newest first.
+select owner, generation, created_at, expires_at from pulse.wake_generations
+where expires_at is null or expires_at > pulse.now()
+order by owner, generation desc;
+
+-- name: rotate_owner_secret(owner, overlap)
+-- As above, for one owner. Nobody has a line before the first time: generation 0 is what all begin with.
+with known as materialized (
+    select max(generation) as newest from pulse.wake_generations where owner = :owner
+),
+ending as (
+    update pulse.wake_generations set expires_at = pulse.now() + :overlap::interval
+    where owner = :owner and (expires_at is null or expires_at > pulse.now() + :overlap::interval)
+),
+ended as (
+    delete from pulse.wake_generations where owner = :owner and expires_at <= pulse.now()
+),
+first as (
+    insert into pulse.wake_generations (owner, generation, created_at, expires_at)
+    select :owner, 0, pulse.now(), pulse.now() + :overlap::interval from known where newest is null
+)
+insert into pulse.wake_generations (owner, generation, created_at)
+select :owner, coalesce(newest, 0) + 1, pulse.now() from known
+on conflict do nothing;
 
 -- name: prune_alarms(keep, keep_deliveries, limit)
 with old as materialized (

@@ -160,6 +160,17 @@ async def fire_schedules(
     return _fired(row)
 
 
+async def taken_occurrences(conn: Connection, made: Sequence[Made]) -> set[UUID]:
+    """Return the ids of these that some other job has."""
+    rows = await conn.rows(
+        "taken_occurrences",
+        job_ids=[each.job_id for each in made],
+        schedule_ids=[each.schedule_id for each in made],
+        occurrences=[each.occurrence for each in made],
+    )
+    return {row["id"] for row in rows}
+
+
 async def count_schedules(conn: Connection, *, limit: int) -> dict[str, int]:
     return {row["state"]: row["schedules"] for row in await conn.rows("count_schedules", limit=limit)}
 

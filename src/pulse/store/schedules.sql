@@ -91,7 +91,7 @@ select
 -- name: fire_schedules(ids, cursors, nexts, statuses, errors, buffered, counts, lasts, fired_by, occurrences, job_ids, run_ats, cause, noted_by, noted, outcomes, reasons, missed, newest)
 -- Whatever else can become of schedules, in one statement: move the cursors, make the jobs, log what became of every
 -- occurrence. The job is the row its schedule describes. What the log already has as fired makes no job again, even if
--- the job is long gone.
+-- the job is long gone. The id of an occurrence that some other job has refuses the batch.
 -- Everything here goes through an index: plans are pinned, so joining two of the lists would compare each with each.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
@@ -158,7 +158,9 @@ made as (
     from new
     left join lateral (
         select true as is_known from pulse.jobs
-        where jobs.bucket = new.bucket and jobs.id = new.job_id offset 0
+        where jobs.bucket = new.bucket and jobs.id = new.job_id
+            and jobs.schedule_id = new.schedule_id and jobs.scheduled_for = new.occurrence
+        offset 0
     ) as before on true
     where is_known is null
     returning bucket, topic, priority, status
@@ -172,6 +174,20 @@ select
     (select coalesce(json_agg(ready), '[]') from (
         select topic, max(priority) as priority from made where status = 'PENDING' group by topic
     ) as ready)::text as ready;
+
+-- name: taken_occurrences(job_ids, schedule_ids, occurrences)
+-- The ids of those occurrences that some other job has.
+select wanted.id
+from (
+    select *, pulse.bucket_of_id(id) as bucket
+    from unnest(:job_ids::uuid[], :schedule_ids::uuid[], :occurrences::timestamptz[]) as made (id, schedule_id, occurrence)
+) as wanted
+cross join lateral (
+    select schedule_id, scheduled_for from pulse.jobs
+    where jobs.bucket = wanted.bucket and jobs.id = wanted.id
+    offset 0
+) as job
+where (job.schedule_id, job.scheduled_for) is distinct from (wanted.schedule_id, wanted.occurrence);
 
 -- name: count_schedules(limit)
 -- By state, of the first so many.

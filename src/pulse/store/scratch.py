@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
     from pulse.store.pool import Connection
 
-KEPT = ("migrations", "installation", "wake_secrets")  # what a migration leaves; everything else is a test's
+KEPT = ("migrations", "installation", "secrets", "wake_secrets")  # what a migration leaves; everything else is a test's
 # Row by row is a millisecond while there are few; TRUNCATE makes new files for every index, which is twenty.
 EMPTY = """
 do $$

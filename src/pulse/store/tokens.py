@@ -55,3 +55,8 @@ def _token(row: Record) -> Token:
         row["revoked_at"],
         row["is_expired"],
     )
+
+
+async def read_secret(conn: Connection, *, name: str) -> bytes:
+    """Return a random value that only this installation has."""
+    return bytes((await conn.rows("read_secret", name=name))[0]["secret"])

@@ -1,4 +1,4 @@
--- Tokens. Whether one has expired is said by the database's clock, as everything is.
+-- Tokens, and the secrets of the installation. Whether one has expired is said by the database's clock, as everything is.
 
 -- name: create_token(name, digest, scopes, lifetime)
 -- Asked again by a caller that lost the answer: the same secret finds its own row.
@@ -27,3 +27,6 @@ returning name, scopes, created_at, expires_at, revoked_at, coalesce(expires_at 
 
 -- name: has_tokens()
 select exists (select from pulse.tokens) as is_there;
+
+-- name: read_secret(name)
+select secret from pulse.secrets where name = :name;

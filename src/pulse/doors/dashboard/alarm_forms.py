@@ -60,17 +60,13 @@ def read_when(form: Mapping[str, str]) -> dict[str, Any]:
     return {"cron": fields.text_of(form, name), "zone": zone}
 
 
-def read_headers(form: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """A line for each. One that still says nothing is as it was, if that can be known."""
+def read_headers(form: Mapping[str, str]) -> dict[str, str]:
+    """Read a line for each. One that still says nothing is kept as it was, where the engine allows it."""
     found = {}
     for line in filter(None, map(str.strip, fields.text_of(form, "headers").split("\n"))):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not colon:
-            raise InvalidOption("headers", line[:40], "write each on a line of its own, as Name: value")
-        if value == HIDDEN:
-            value = known.get(name, HIDDEN)
-            if value == HIDDEN:
-                raise InvalidAlarm(f"header {name[:40]!r} is secret, and shown to nobody: type its value again")
+            raise InvalidOption("headers", "(not shown)", "write each on a line of its own, as Name: value")
         found[name] = value
     return found
 
@@ -86,7 +82,7 @@ def read_new(
         label=known.label if known and "label" not in touched else fields.text_of(form, "label"),
         url=known.url if known and "url" not in touched else fields.text_of(form, "url") or None,
         payload=known.payload if known and "payload" not in touched else fields.payload(form, "null"),
-        headers=read_headers(form, known.headers if known else {}),
+        headers=read_headers(form),
         max_failures=fields.whole(form, "max_failures"),
         **read_when(form),
     )

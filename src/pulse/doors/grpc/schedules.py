@@ -15,6 +15,7 @@ from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
 from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.model.ids import check_given_id
 from pulse.model.jobs import check_size
 from pulse.model.schedule_changes import topic_after
 from pulse.wire import convert
@@ -85,6 +86,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     @answering
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
         job_id = convert.read_id(request.id) if request.id else None
+        check_given_id("id", job_id)
         schedule = await self._find(request.name, "tend")
         return wire.write_fire(await self._schedules.trigger(schedule.id, job_id=job_id))
 

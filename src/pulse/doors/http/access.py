@@ -59,6 +59,7 @@ RULES: dict[str, Right | None] = {
     "POST /v1/alarms/{name}/resume": Right.TEND_ALARM,
     "POST /v1/alarms/{name}/fire": Right.TEND_ALARM,
     "GET /v1/alarms/{name}/deliveries": Right.SEE_ALARM,
+    "GET /v1/wake-secrets": Right.SET_ALARM,
     "GET /v1/workers": Right.SEE,
     "GET /v1/overview": Right.SEE,
     "GET /v1/info": None,

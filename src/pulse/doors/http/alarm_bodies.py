@@ -74,7 +74,7 @@ class Alarm(Answer):
     timezone: str
     payload: AnyJson
     url: str | None = Field(description="null: the default target.")
-    headers: dict[str, str] = Field(description="Without what is secret in them.")
+    headers: dict[str, str] = Field(description="Their names; what they say is shown to nobody.")
     max_failures: int
     idempotency_key: str | None
     revision: int = Field(description="How often it was set under its name.")
@@ -111,6 +111,18 @@ class Delivery(Answer):
 class DeliveryPage(Answer):
     deliveries: list[Delivery] = Field(description="Newest first.")
     next: str | None
+
+
+class WakeSecret(Answer):
+    """A secret that the wakes of one owner are signed with."""
+
+    secret: str
+    created_at: datetime
+    expires_at: datetime | None = Field(description="null: it signs from now on.")
+
+
+class WakeSecrets(Answer):
+    secrets: list[WakeSecret] = Field(description="Newest first.")
 
 
 def write_alarm(alarm: model.Alarm) -> dict[str, Any]:

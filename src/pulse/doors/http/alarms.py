@@ -114,6 +114,20 @@ async def list_deliveries(
     return await encode_page("deliveries", find, limit, served.page_bytes)
 
 
+@router.get(
+    "/v1/wake-secrets",
+    summary="Read what the wakes of an owner are signed with",
+    response_model=bodies.WakeSecrets,
+    responses=answers(),
+)
+async def list_wake_secrets(
+    served: Served, owner: Annotated[str | None, Query(description="Whose; else the caller's own.")] = None
+) -> Response:
+    """For those who may set alarms of that owner."""
+    secrets = await served.engine.alarms.secrets(owner_to_set(caller.get(), owner))
+    return answer_with({"secrets": [fields_of(bodies.WakeSecret.model_fields, each) for each in secrets]})
+
+
 async def _find(served: Services, name: str, owner: str | None) -> Alarm:
     """Once the caller may tend it."""
     return await find_to_tend(served.engine.alarms, caller.get(), name, owner)

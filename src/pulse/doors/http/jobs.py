@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from pulse.doors.http import job_bodies as bodies
 from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.answering import answer_with
 from pulse.doors.http.documents import answers
-from pulse.doors.http.keys import IdempotencyKey, check_same, id_of_key
+from pulse.doors.http.keys import IdempotencyKey, check_same, with_id_of_key
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.parts import After, Instant, Limit, fields_of
 from pulse.doors.http.services import Served, Services
@@ -47,7 +46,7 @@ async def submit_job(body: bodies.NewJob, served: Served, idempotency_key: Idemp
     new = body.read()
     caller.get().check(Right.SUBMIT, new.routed_topic)
     if idempotency_key is not None:
-        new = msgspec.structs.replace(new, id=await id_of_key(served.engine.jobs, idempotency_key, new))
+        new = await with_id_of_key(served.engine.jobs, idempotency_key, new)
     [submitted] = await _submit(served, [new])
     if submitted.id == new.id and not submitted.created:
         check_same(await served.engine.jobs.get_unmasked(submitted.id), new)

@@ -1,11 +1,13 @@
 """How does a repeated request find what the first one made?
 
 An Idempotency-Key becomes the id of the job, so that the row itself remembers it: for as long as the job is kept, and
-in the same transaction. Keys of different tokens never meet.
+in the same transaction. Keys of different tokens never meet, and which id a key will have nobody else can tell. Until
+schema 13 the id could be computed by anyone; jobs from that time are still found.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID, uuid5
@@ -15,12 +17,13 @@ from fastapi import Header
 
 from pulse.doors.access import caller
 from pulse.doors.http.answering import Refused
-from pulse.model.ids import bucket_of_topic, in_bucket
+from pulse.model.ids import bucket_of_id, bucket_of_topic, in_bucket
 from pulse.model.jobs import WAITING, RetryPolicy
 
 if TYPE_CHECKING:
     from pulse.engine.jobs import Jobs
     from pulse.model.jobs import Job, NewJob
+    from pulse.model.schedules import Schedule
 
 NAMESPACE = UUID("6d1e1a0e-7c1f-5d0b-9a52-3f0c6f1b8a11")
 SAME = ("task", "priority", "max_attempts", "timeout", "deadline", "result_ttl")
@@ -36,18 +39,32 @@ IdempotencyKey = Annotated[
 ]
 
 
-def uuid_of_key(key: str, of: str) -> UUID:
-    """This caller's own; `of` keeps keys of different things apart."""
-    return uuid5(NAMESPACE, "\x00".join((caller.get().name, of, key)))
-
-
-async def id_of_key(jobs: Jobs, key: str, new: NewJob) -> UUID:
-    """The id that the job of this key has. Under another topic it may be in another bucket, so that is looked for."""
-    own, home = uuid_of_key(key, "job"), bucket_of_topic(new.routed_topic, jobs.buckets)
-    elsewhere = [in_bucket(own, bucket) for bucket in range(jobs.buckets) if bucket != home]
-    if elsewhere and await jobs.topics_of(elsewhere):
+async def with_id_of_key(jobs: Jobs, key: str, new: NewJob) -> NewJob:
+    """Give the job the id that its key has. Under another topic it may be in another bucket, so that is looked for."""
+    own, older = await _ids_of_key(jobs, key, "job")
+    home = bucket_of_topic(new.routed_topic, jobs.buckets)
+    places = [in_bucket(each, bucket) for each in (own, older) for bucket in range(jobs.buckets)]
+    found = await jobs.topics_of(places)
+    job_id = next((each for each in found if bucket_of_id(each) == home), None)
+    if found and job_id is None:
         raise _reused()
-    return in_bucket(own, home)
+    keyed = copy(new)  # it has been checked; as a caller's own, this id would be refused
+    msgspec.structs.force_setattr(keyed, "id", job_id or in_bucket(own, home))
+    return keyed
+
+
+async def id_of_trigger(jobs: Jobs, key: str, schedule: Schedule) -> UUID:
+    """Return the id that the job has which this key triggered, or will trigger."""
+    own, older = await _ids_of_key(jobs, key, f"trigger {schedule.id}")
+    known = await jobs.topics_of([in_bucket(older, bucket) for bucket in range(jobs.buckets)])
+    return older if known else own
+
+
+async def _ids_of_key(jobs: Jobs, key: str, of: str) -> tuple[UUID, UUID]:
+    """Return this caller's own id of the key, and the one it had in older schemas; `of` keeps keys of different things
+    apart."""
+    text = "\x00".join((caller.get().name, of, key))
+    return await jobs.id_of_text(text), uuid5(NAMESPACE, text)
 
 
 def check_same(job: Job, new: NewJob) -> None:

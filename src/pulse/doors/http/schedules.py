@@ -18,7 +18,7 @@ from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.answering import answer_with
 from pulse.doors.http.documents import answers
 from pulse.doors.http.job_bodies import ReasonGiven
-from pulse.doors.http.keys import IdempotencyKey, uuid_of_key
+from pulse.doors.http.keys import IdempotencyKey, id_of_trigger
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.parts import After, Limit, Segment, fields_of
 from pulse.doors.http.services import Served, Services
@@ -128,7 +128,8 @@ async def resume_schedule(name: Segment, served: Served) -> Response:
 async def trigger_schedule(name: Segment, served: Served, idempotency_key: IdempotencyKey = None) -> Response:
     """Beside the timetable, whatever pause and overlap say."""
     schedule = await _find(served, name, Right.TEND)
-    job_id = None if idempotency_key is None else uuid_of_key(idempotency_key, f"trigger {schedule.id}")
+    key = idempotency_key
+    job_id = None if key is None else await id_of_trigger(served.engine.jobs, key, schedule)
     fire = await served.engine.schedules.trigger(schedule.id, job_id=job_id)
     return answer_with(fields_of(bodies.Fire.model_fields, fire))
 
