@@ -20,13 +20,19 @@ LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-# A backslash escape of NUL or of a surrogate without its partner, as JSON text spells them.
-_ESCAPED = re.compile(
-    r"\\(?:\\|u0000|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
+# An escape of NUL as JSON text spells it: behind an even number of backslashes, which are escapes of themselves.
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
+_SMALL = 16_000  # characters: what is built of such a text is small, too
+_DIGITS = "0123456789"
+_LONG = 300  # digits: more than a double has
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # reads all of it, and builds nothing: that may be 30 times its size
+# Linear on well-formed JSON only: elsewhere each quote without an end is followed to the end of the text.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_EXPONENT = re.compile(r"[0-9][eE][+-]?[0-9]{3}")
 _TOO_SMALL = re.compile(r"[0-9][eE]-[0-9]{4,}|\.[0-9]{16383}")  # of what JSON allows and jsonb does not
+# What may be too large for whoever reads it. The lookbehind keeps a run of digits from being tried at each of them.
+_LARGE = re.compile(r"(?<![0-9.eE+-])-?(?:[0-9]{300}[0-9.eE+-]*|[0-9.]+[eE]\+?[0-9]{3,})")
 
 
 def check_name(what: str, name: object) -> str:
@@ -71,46 +77,79 @@ def check_json(what: str, text: str) -> str:
     """JSON text that Postgres will take as jsonb: well formed, storable, and at most 1 MiB."""
     if text in LITERALS:  # what most tasks return
         return text
-    check_storable(what, text)
+    _check_size(what, text)
+    _check_characters(what, text)  # before the decoder, which cannot say it as well
     try:
-        msgspec.json.decode(text)
+        msgspec.json.decode(text) if len(text) <= _SMALL else _SYNTAX.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidPayload(f"{what} is not JSON: {error}") from None
-    return text
+    return _check_jsonb(what, text)
 
 
 def check_storable(what: str, text: str) -> str:
-    """As `check_json`, for text that is surely JSON."""
+    """As `check_json`, for text that an encoder of ours has written."""
+    _check_size(what, text)
+    _check_characters(what, text)
+    return _check_jsonb(what, text)
+
+
+def _check_size(what: str, text: str) -> None:
     if len(text) > PAYLOAD_LIMIT // 4 and len(text.encode(errors="replace")) > PAYLOAD_LIMIT:
         raise InvalidPayload(
             f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere and submit a reference"
         )
-    if _may_be_unstorable(text) and _is_unstorable(text):
-        raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
-    # Looked for in all of it first, which is quick; but a string may read like one, and a UUID often does.
-    if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text) and _has_too_small(text):
-        raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
+
+
+def _check_characters(what: str, text: str) -> None:
+    if not text.isascii() and _UNSTORABLE.search(text):
+        raise _unstorable(what)
+
+
+def _check_jsonb(what: str, text: str) -> str:
+    """Refuse what JSON allows and jsonb does not. The text is well formed: this is linear on such a text only."""
+    if "\\u0000" in text and _ESCAPED_NUL.search(text):
+        raise _unstorable(what)
+    # Looked for in all of it first, which is quick; but a string may read like a number, and a UUID often does.
+    if _may_have_odd_numbers(text):
+        _check_numbers(what, _STRING.sub('""', text))
     return text
 
 
-def _has_too_small(text: str) -> bool:
-    return _TOO_SMALL.search(_STRING.sub('""', text)) is not None
+def _unstorable(what: str) -> InvalidPayload:
+    return InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
 
 
-def _may_be_unstorable(text: str) -> bool:
+def _may_have_odd_numbers(text: str) -> bool:
     """Cheap, and false for nearly everything: this stands on the path of every report."""
-    return not text.isascii() or "\\" in text or "\x00" in text
+    if len(text) > _SMALL:
+        return _EXPONENT.search(text) is not None or _has_long_number(text)
+    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None
 
 
-def _is_unstorable(text: str) -> bool:
-    escapes = (found.group() for found in _ESCAPED.finditer(text))
-    return bool(_UNSTORABLE.search(text)) or any(escape != "\\\\" and len(escape) == 6 for escape in escapes)
+def _has_long_number(text: str) -> bool:
+    """Only every 300th character is looked at: a run of as many digits has one of them."""
+    for at in range(_LONG - 1, len(text), _LONG):
+        if text[at] in _DIGITS:
+            before, after = text[at - _LONG + 1 : at], text[at : at + _LONG]
+            if len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS)) >= _LONG:
+                return True
+    return False
+
+
+def _check_numbers(what: str, bare: str) -> None:
+    """Refuse numbers that Postgres could not store or a worker could not read; `bare` has no strings any more."""
+    if _TOO_SMALL.search(bare):
+        raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
+    for number in set(_LARGE.findall(bare)):
+        try:
+            msgspec.json.decode(number)
+        except msgspec.DecodeError as error:
+            raise InvalidPayload(f"{what} is not JSON: {error}") from None
 
 
 def clean_error(text: str, limit: int = ERROR_LIMIT) -> str:
-    """Error text as it can be stored: replaced where it could not be, cut in the middle where too long."""
-    text = _UNSTORABLE.sub("\ufffd", text)
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
+    """Error text as it can be stored: cut in the middle where too long, and replaced where it could not be."""
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
+    return _UNSTORABLE.sub("\ufffd", text)
