@@ -29,6 +29,7 @@ async def read_body(route: APIRoute, request: Request) -> Request:
     elif body:
         check_type(request)
     read = Request(request.scope, request.receive)
+    read._cookies = {}  # the API takes none, and FastAPI would have them read by Python's reader: see dashboard/cookies.py
     read._body = body  # where Starlette keeps a body once it is read, and below what it says
     if body:
         read._json = decode(body)
