@@ -114,8 +114,40 @@ def test_a_string_may_read_like_a_number_that_is_too_small(text: str) -> None:
         check_json("payload", json.dumps([text])[:-1] + ", 1e-9999]")
 
 
-ODD_PARTS = ("{", "}", "[", "]", ",", ":", '"', "\\", "\\u", "0000", "d83c", "\\udf89", "1", "e", "-", "+", ".", "999")
-ODD_PARTS += ("1e400", "-1e309", "1e-400", "1" * 310, "9" * 4400, "null", '"a"', " ", "0", '"\\\\"', "E+308", "0.01e310")
+ODD_PARTS: tuple[str, ...] = (
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"',
+    "\\",
+    "\\u",
+    "0000",
+    "d83c",
+    "\\udf89",
+    "1",
+    "e",
+    "-",
+    "+",
+    ".",
+    "999",
+)
+ODD_PARTS += (
+    "1e400",
+    "-1e309",
+    "1e-400",
+    "1" * 310,
+    "9" * 4400,
+    "null",
+    '"a"',
+    " ",
+    "0",
+    '"\\\\"',
+    "E+308",
+    "0.01e310",
+)
 
 
 @given(st.lists(st.sampled_from(ODD_PARTS), max_size=9).map("".join))

@@ -6,6 +6,7 @@ can mend them. In an error's text they are replaced, because recording a failure
 
 from __future__ import annotations
 
+import gc
 import re
 
 import msgspec
@@ -27,12 +28,14 @@ _SMALL = 16_000  # characters: what is built of such a text is small, too
 _DIGITS = "0123456789"
 _LONG = 300  # digits: more than a double has
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # reads all of it, and builds nothing: that may be 30 times its size
-# Linear on well-formed JSON only: elsewhere each quote without an end is followed to the end of the text.
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_EXPONENT = re.compile(r"[0-9][eE][+-]?[0-9]{3}")
-_TOO_SMALL = re.compile(r"[0-9][eE]-[0-9]{4,}|\.[0-9]{16383}")  # of what JSON allows and jsonb does not
-# What may be too large for whoever reads it. The lookbehind keeps a run of digits from being tried at each of them.
-_LARGE = re.compile(r"(?<![0-9.eE+-])-?(?:[0-9]{300}[0-9.eE+-]*|[0-9.]+[eE]\+?[0-9]{3,})")
+# Linear on well-formed JSON only: elsewhere each quote without an end is followed to the end of the text. Possessive,
+# since a way back from each escape of a long string would be kept in memory.
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_EXPONENT = re.compile(r"[0-9][eE][+-]?[0-9]{2}")
+_EXPONENTS = re.compile(r"[eE][+-]?([0-9]{2,9})")
+_TOO_SMALL = re.compile(r"[eE]-[0-9]{4}")  # of what JSON allows and jsonb does not: exponents,
+_TOO_LONG = re.compile(r"\.[0-9]{16383}")  # and decimals
+_SIGNS = str.maketrans(dict.fromkeys('[]{},:"', " "))
 
 
 def check_name(what: str, name: object) -> str:
@@ -79,10 +82,7 @@ def check_json(what: str, text: str) -> str:
         return text
     _check_size(what, text)
     _check_characters(what, text)  # before the decoder, which cannot say it as well
-    try:
-        msgspec.json.decode(text) if len(text) <= _SMALL else _SYNTAX.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+    _check_syntax(what, text)
     return _check_jsonb(what, text)
 
 
@@ -93,11 +93,29 @@ def check_storable(what: str, text: str) -> str:
     return _check_jsonb(what, text)
 
 
+def count_values(text: str) -> int:
+    """How many values well-formed JSON has, at most: what is built of it is that many objects."""
+    if _count_signs(text) > _SMALL:
+        text = _STRING.sub('""', text)  # where they mean nothing
+    return _count_signs(text)
+
+
+def _count_signs(text: str) -> int:
+    return 1 + sum(map(text.count, ",[{:"))
+
+
 def _check_size(what: str, text: str) -> None:
     if len(text) > PAYLOAD_LIMIT // 4 and len(text.encode(errors="replace")) > PAYLOAD_LIMIT:
         raise InvalidPayload(
             f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere and submit a reference"
         )
+
+
+def _check_syntax(what: str, text: str) -> None:
+    try:
+        msgspec.json.decode(text) if len(text) <= _SMALL else _SYNTAX.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
 
 
 def _check_characters(what: str, text: str) -> None:
@@ -106,11 +124,12 @@ def _check_characters(what: str, text: str) -> None:
 
 
 def _check_jsonb(what: str, text: str) -> str:
-    """Refuse what JSON allows and jsonb does not. The text is well formed: this is linear on such a text only."""
+    """Refuse what JSON allows and jsonb does not."""
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise _unstorable(what)
     # Looked for in all of it first, which is quick; but a string may read like a number, and a UUID often does.
     if _may_have_odd_numbers(text):
+        _check_syntax(what, text)  # again, perhaps: what follows is linear on well-formed text only
         _check_numbers(what, _STRING.sub('""', text))
     return text
 
@@ -123,7 +142,7 @@ def _may_have_odd_numbers(text: str) -> bool:
     """Cheap, and false for nearly everything: this stands on the path of every report."""
     if len(text) > _SMALL:
         return _EXPONENT.search(text) is not None or _has_long_number(text)
-    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None
+    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None  # of decimals it has too few
 
 
 def _has_long_number(text: str) -> bool:
@@ -138,13 +157,37 @@ def _has_long_number(text: str) -> bool:
 
 def _check_numbers(what: str, bare: str) -> None:
     """Refuse numbers that Postgres could not store or a worker could not read; `bare` has no strings any more."""
-    if _TOO_SMALL.search(bare):
+    if _TOO_SMALL.search(bare) or _TOO_LONG.search(bare):
         raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
-    for number in set(_LARGE.findall(bare)):
-        try:
-            msgspec.json.decode(number)
-        except msgspec.DecodeError as error:
-            raise InvalidPayload(f"{what} is not JSON: {error}") from None
+    # jsonb writes 1e100 out, as 101 digits: a payload of such would be too large for the message that brings it.
+    if len(bare) + sum(map(int, _EXPONENTS.findall(bare))) > PAYLOAD_LIMIT:
+        raise InvalidPayload(f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB with its numbers written out")
+    numbers = set(bare.translate(_SIGNS).split())  # and words, which can be read in any case
+    try:
+        msgspec.json.decode(f"[{','.join(numbers)}]")
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Whether two JSON texts have one meaning, as jsonb does not keep the spelling."""
+    return one == other or _compact(one) == _compact(other) or _read(one) == _read(other)
+
+
+def _compact(text: str) -> str:
+    """Without its spaces: jsonb adds some. That is enough where keys come in its order, and builds nothing."""
+    return msgspec.json.format(text, indent=-1)
+
+
+def _read(text: str) -> object:
+    """Without the garbage collector, which would go through a large value again and again while it is made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return msgspec.json.decode(text)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def clean_error(text: str, limit: int = ERROR_LIMIT) -> str:
