@@ -1,7 +1,7 @@
 """What do the cookies of a request say? Only our own are read, and only in the form in which we set them.
 
 Starlette's reader hands each value to `http.cookies`, which before Python 3.11.10 and 3.12.6 takes the square of its
-length to unquote it: 60 KB from anybody cost eight seconds. Nothing here is unquoted, and a test keeps it so everywhere.
+length to unquote it: 60 KB from anybody cost eight seconds. Nothing here is unquoted, and a test keeps it so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-SECRET = r"[A-Za-z0-9_-]{43}"  # of a session
+KEY = r"[A-Za-z0-9_-]{43}"  # of a session
 TEXT = r"[A-Za-z0-9_.~%-]{1,12000}"  # percent-encoded
 
 

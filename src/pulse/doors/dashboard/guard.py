@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
-from pulse.doors.dashboard.cookies import SECRET, read_cookie
+from pulse.doors.dashboard.cookies import KEY, read_cookie
 from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.front import is_foreign
@@ -80,7 +80,7 @@ class Guard:
         """None: they have to sign in first."""
         if not self.has_sign_in:
             return Visitor(LOCAL, self._word(self._own_key))
-        secret = read_cookie(request, cookie_name(request), SECRET)
+        secret = read_cookie(request, cookie_name(request), KEY)
         if secret is None:
             return None
         token_digest = await self._services.engine.sessions.find(secret)

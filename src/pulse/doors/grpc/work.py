@@ -18,9 +18,22 @@ import grpc
 
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
-from pulse.engine.seats import SILENCE, Canceled, Drain, Handed, Message, Pool, Replaced, Seat
-from pulse.model.errors import Forbidden, StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import Answer, Lease, check_size
+from pulse.engine.seats import (
+    HELD_LIMIT,
+    POOLS_LIMIT,
+    SILENCE,
+    Canceled,
+    Drain,
+    Handed,
+    Message,
+    Pool,
+    Replaced,
+    Seat,
+    check_pool_count,
+)
+from pulse.model.errors import BatchTooLarge, Forbidden, StreamNotFound, StreamSilent, Unauthenticated
+from pulse.model.jobs import BATCH_LIMIT, Answer, Lease, check_size
+from pulse.model.text import check_name
 from pulse.model.tokens import Right
 from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
@@ -37,6 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.stream")
 
+VERSION_LIMIT = 100  # characters; what is longer is cut
 PING_EVERY = 5.0  # seconds of silence
 MOVING = 0.1  # seconds for other servers to hear that a worker has moved
 MOVED = 5.0  # seconds after which a worker that waits for its stream may have turned to another server
@@ -63,10 +77,10 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def StreamJobs(self, request: pb.StreamJobsRequest, context: Context) -> AsyncIterator[pb.StreamJobsResponse]:
-        worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+        worker, pools = _worker(request), _read_pools(request)
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
-        seat = Seat(worker, pools, version=request.version[:100])
+        seat = Seat(worker, pools, version=_read_version(request))
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
         self._streams[stream] = seat
@@ -101,6 +115,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
         what it was sent and never got is given back."""
         if request.HasField("resume"):
+            _check_held(request)
             await self._resume(seat, [convert.read_lease(lease) for lease in request.resume.held])
         if time.monotonic() - seat.connected_at > MOVED:  # it is elsewhere by now
             raise StreamSilent(seat.worker, MOVED)
@@ -163,12 +178,14 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         return seat
 
     def _take_credit(self, credit: pb.Credit, seat: Seat) -> None:
-        self._dispatcher.offer(seat, received=credit.received, free=list(credit.free), number=credit.number)
+        free = list(credit.free[: POOLS_LIMIT + 1])  # one too many is refused as all of them are
+        self._dispatcher.offer(seat, received=credit.received, free=free, number=credit.number)
 
     # --- what workers say
 
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
+        check_size("leases", request.leases)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases, reserved=True)
         answers = await self._claims.heartbeat(leases)
@@ -180,6 +197,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
+        check_size("reports", request.reports)
         worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
@@ -190,12 +208,14 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
+        check_size("progress", request.progress)
         worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
         await self._check_theirs(worker, progress)
         return pb.ReportProgressResponse(answers=convert.write_answers(await self._claims.progress(progress)))
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
+        check_size("leases", request.leases)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         await self._check_theirs(worker, leases)
         answers = await self._claims.release(leases)
@@ -208,7 +228,6 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     async def _check_theirs(self, worker: str, items: Sequence[Claimed], *, reserved: bool = False) -> None:
         """Nobody speaks for another's claim. What this server handed out itself it knows; the rest the rows say."""
-        check_size("items", items)
         known = self._dispatcher.held_by(worker)
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]
         if not unknown:
@@ -223,6 +242,23 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
             if lease.lease_id > claim.lease_id or claim.worker not in (None, worker):
                 raise Forbidden(caller.get().name, f"speak for job {claim.id}", f"no claim on it as {worker}")
             caller.get().check(Right.WORK, claim.topic)
+
+
+def _read_pools(request: pb.StreamJobsRequest) -> list[Pool]:
+    check_pool_count(len(request.pools), sum(len(pool.topics) for pool in request.pools[: POOLS_LIMIT + 1]))
+    return [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+
+
+def _check_held(request: pb.StreamJobsRequest) -> None:
+    """Nobody holds more than what they run and what they have yet to report."""
+    most = min(HELD_LIMIT, 2 * sum(pool.slots for pool in request.pools) + BATCH_LIMIT)
+    if len(request.resume.held) > most:
+        raise BatchTooLarge("held claims", len(request.resume.held), most)
+
+
+def _read_version(request: pb.StreamJobsRequest) -> str:
+    """For people to look at; not saying it is no mistake."""
+    return check_name("version", request.version[:VERSION_LIMIT]) if request.version else ""
 
 
 def _worker(request: Any) -> str:  # noqa: ANN401  every request that has one
