@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 SIZE = 1 << 20
 HEAD = 60_000  # characters that fit into the head of an HTTP request
 
@@ -10,6 +12,7 @@ def filled(unit: str, size: int = SIZE, *, start: str = "", end: str = "") -> st
     return start + unit * ((size - len(start) - len(end)) // len(unit.encode())) + end
 
 
+@cache
 def texts(size: int = SIZE) -> dict[str, str]:
     """Kinds of text that a careless reader takes long for, or makes much of."""
     return {
