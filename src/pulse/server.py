@@ -98,7 +98,7 @@ class Server:
             AlarmsDoor(engine, caller=guard.caller),
             *dispatch.servicers,
         ]
-        self._port = Port(settings, servicers, guard.interceptors)
+        self._port = Port(settings, servicers, guard.interceptors, reflects=not guard.has_tokens)
         self._http = self._make_http(guard) if settings.http_listen and is_installed() else None
         self._stop = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None

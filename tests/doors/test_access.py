@@ -7,6 +7,7 @@ import gc
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import Forbidden, InvalidName, JobNotFound, Unauthenticated
 from pulse.model.tokens import Right, Scope, hash_of, new_secret
-from pulse.server import check_caller
+from pulse.server import check_caller, open_server
 from pulse.settings import Settings
 from pulse.store.pool import Database
 from pulse.wire.v1 import pulse_pb2
@@ -541,6 +542,48 @@ async def _until_open(access: Access, streams: dict[str, int]) -> None:
 async def _flood(request: Any, context: Any) -> AsyncIterator[bytes]:
     while True:
         yield b"x" * 100_000
+
+
+async def test_streams_that_need_no_token_are_limited_together(tokens: Tokens) -> None:
+    await tokens.create("web", ["work"])
+    access = Access(tokens, strangers=2)
+
+    async with serving(access) as client:
+        watch: Any = client._channel.unary_stream("/grpc.health.v1.Health/Watch")
+        streams = [watch(b"") for _ in range(2)]
+        assert [await stream.read() for stream in streams] == [b"\x08\x01", b"\x08\x01"]
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await watch(b"").read()
+        streams[0].cancel()
+        async with asyncio.timeout(PATIENCE):
+            while access._strangers > 1:
+                await asyncio.sleep(0.01)
+        assert await watch(b"").read() == b"\x08\x01"
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "2 streams without a token" in (refused.value.details() or "")
+
+
+@pytest.mark.parametrize("has_tokens", [False, True])
+async def test_the_services_are_told_to_strangers_only_where_nobody_needs_a_token(
+    engine: Engine, settings: Settings, has_tokens: bool
+) -> None:
+    if has_tokens:
+        await engine.tokens.create("web", ["work"])
+    listening = replace(settings, listen="127.0.0.1:0")
+    async with open_server(listening) as server, grpc.aio.insecure_channel(str(server.address)) as channel:
+        reflect: Any = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        call = reflect(iter([b":\x00"]))  # list_services
+        status = grpc.StatusCode.OK if await _answers(call) else await call.code()
+
+    assert status is (grpc.StatusCode.UNIMPLEMENTED if has_tokens else grpc.StatusCode.OK)
+
+
+async def _answers(call: Any) -> bool:
+    try:
+        return b"pulse.v1.Jobs" in await call.read()
+    except grpc.aio.AioRpcError:
+        return False
 
 
 async def test_a_stream_cut_while_it_sends_gives_its_place_back_at_once(tokens: Tokens) -> None:

@@ -703,3 +703,23 @@ async def test_a_drain_that_is_cut_short_ends_calls_at_once(client: Client, serv
     await asyncio.wait_for(server.close(), 5)
 
     assert (await refused(under_way)).status in (Status.UNAVAILABLE, Status.CANCELLED)
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\xf8\x07\x01"], ids=["jobs", "unknown"])
+async def test_a_message_of_too_many_values_is_refused_unread(client: Client, field: bytes) -> None:
+    """An empty job is two bytes there, and hundreds once it is read."""
+    submit: Any = client.channel.unary_unary("/pulse.v1.Jobs/SubmitJobs")
+
+    answer = await refused(submit(field * 60_001))
+
+    assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "invalid_input")
+    assert "more than 60,000 values" in answer.message
+
+
+async def test_values_within_values_are_counted_too(client: Client) -> None:
+    job = pb.NewJob(task="t", tags=[""] * 60_001).SerializeToString()
+    submit: Any = client.channel.unary_unary("/pulse.v1.Jobs/SubmitJobs")
+
+    answer = await refused(submit(pb.SubmitJobsRequest(jobs=[pb.NewJob.FromString(job)]).SerializeToString()))
+
+    assert "more than 60,000 values" in answer.message

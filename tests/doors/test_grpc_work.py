@@ -404,6 +404,8 @@ BAD_STREAMS: list[tuple[pb.StreamJobsRequest, str]] = [
     (a_request("", (["mail"], 1)), "invalid_name"),
     (a_request("w\n1", (["mail"], 1)), "invalid_name"),
     (a_request("w" * 500, (["mail"], 1)), "invalid_name"),
+    (pb.StreamJobsRequest(worker="w1", version="v\0", pools=[pb.Pool(topics=["mail"], slots=1)]), "invalid_name"),
+    (a_request("w1", resume=pb.Resume(held=[pb.Lease()] * 50_001)), "batch_too_large"),
     (a_request("w1", resume=pb.Resume(held=[pb.Lease(job_id="x", lease_id=1)])), "invalid_option"),
     (a_request("w1", resume=pb.Resume(held=[pb.Lease(job_id=str(uuid4()))])), "invalid_report"),
 ]

@@ -306,3 +306,51 @@ async def test_a_page_of_large_jobs_is_cut_short_and_goes_on(settings: Settings)
         second = await http.done("GET", "/v1/jobs", params={"after": first["next"]})
 
     assert (len(first["jobs"]), len(second["jobs"])) == (2, 2)
+
+
+# --- large bodies, of which only the outline is read
+
+JSON = {"content-type": "application/json"}
+LARGE = {"task": "t", "payload": "x" * 20_000}
+
+
+async def test_a_large_job_is_kept_to_the_last_digit(http: Http) -> None:
+    body = '{"task": "t", "delay": "5m", "payload": [1.10, 12345678901234567890.5, "' + "ü" * 20_000 + '"]}'
+
+    job = (await http.client.post("/v1/jobs", content=body.encode(), headers=JSON)).text
+
+    assert '"payload":[1.10, 12345678901234567890.5, "' in job
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (LARGE | {"dealy": 5}, "invalid_input", "dealy: there is no such field here"),
+        (LARGE | {"task": 5}, "invalid_input", "task: "),
+        (LARGE | {"tags": ["x" * 70_000]}, "invalid_input", "tags has 70,004 bytes: at most 65,536"),
+        (LARGE | {"tags": ["x"] * 33}, "invalid_input", "tags: "),
+        (LARGE | {"trace": {str(number): "" for number in range(65)}}, "invalid_input", "trace: "),
+        (LARGE | {"retry": {"kind": "list", "delays": [1] * 1_001}}, "invalid_input", "retry.delays: "),
+        ([LARGE], "invalid_input", "Expected `object`"),
+    ],
+)
+async def test_a_large_job_is_refused_in_the_same_words(http: Http, body: Any, code: str, said: str) -> None:
+    status, found, message = await http.refused("POST", "/v1/jobs", body)
+
+    assert (status, found) == (400, code)
+    assert message.startswith(said)
+
+
+async def test_a_mistake_in_a_large_batch_is_named_by_its_place(http: Http) -> None:
+    body = {"jobs": [LARGE, LARGE | {"dealy": 5}]}
+
+    assert (await http.refused("POST", "/v1/jobs/batch", body))[2] == "jobs.1.dealy: there is no such field here"
+
+
+async def test_numbers_that_would_fill_a_message_are_refused(http: Http) -> None:
+    """Postgres writes each of them out, with a hundred digits."""
+    body = '{"task": "t", "payload": [' + "1e100," * 20_000 + "0]}"
+
+    answer = await http.client.post("/v1/jobs", content=body, headers=JSON)
+
+    assert read_refusal(answer)[1:] == ("invalid_payload", "payload is larger than 1 MiB with its numbers written out")

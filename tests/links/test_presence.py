@@ -6,10 +6,12 @@ import asyncio
 from datetime import timedelta
 
 import asyncpg
+import pytest
 
 from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.engine.workers import Workers
+from pulse.model.errors import DatabaseUnreachable
 from pulse.model.workers import Presence
 from pulse.sdk.worker import Worker
 from pulse.settings import Settings
@@ -77,3 +79,30 @@ async def test_a_row_that_another_session_holds_is_left_to_it(database: Database
 
     assert [worker.name for worker in await Workers(database).list()] == ["ada"]
     await holder.close()
+
+
+async def test_a_worker_whose_text_cannot_be_stored_does_not_hide_the_others(database: Database) -> None:
+    odd = Presence(name="odd", version="v\x00", topics=["a\ud800"], slots=1, busy=0, age=timedelta())
+    workers = Workers(database)
+
+    await workers._noting("here", lambda _: [odd, a_presence("ada")])()
+
+    assert {worker.name: worker.version for worker in await workers.list()} == {"odd": "v\ufffd", "ada": "1"}
+
+
+async def test_a_presence_that_could_not_be_written_is_written_at_the_next_step(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = Workers(database)
+    note = workers.own_duty("ada", lambda _: a_presence("ada"))
+    with monkeypatch.context() as broken, pytest.raises(DatabaseUnreachable):
+        broken.setattr(database, "run", unreachable)
+        await note()
+
+    await note()
+
+    assert [worker.name for worker in await workers.list()] == ["ada"]
+
+
+async def unreachable(*_: object, **__: object) -> None:
+    raise DatabaseUnreachable("cannot reach the database")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,3 +146,66 @@ def test_of_a_huge_text_no_more_is_looked_at_than_is_kept(monkeypatch: pytest.Mo
     assert f"{2_000_000 - ERROR_LIMIT} characters cut" in cleaned
     assert "\x00" not in cleaned
     assert pattern.characters < 2 * ERROR_LIMIT
+
+
+ODD_PARTS: tuple[str, ...] = (
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"',
+    "\\",
+    "\\u",
+    "0000",
+    "d83c",
+    "\\udf89",
+    "1",
+    "e",
+    "-",
+    "+",
+    ".",
+    "999",
+)
+ODD_PARTS += (
+    "1e400",
+    "-1e309",
+    "1e-400",
+    "1" * 310,
+    "9" * 4400,
+    "null",
+    '"a"',
+    " ",
+    "0",
+    '"\\\\"',
+    "E+308",
+    "0.01e310",
+)
+
+
+@given(st.lists(st.sampled_from(ODD_PARTS), max_size=9).map("".join))
+def test_a_large_text_is_judged_as_a_small_one(text: str) -> None:
+    """Of a large one nothing is built, and so its numbers are read by us."""
+    assert _refusal(text) == _refusal(text + " " * 20_000)
+
+
+def _refusal(text: str) -> bool:
+    try:
+        check_json("payload", text)
+    except InvalidPayload:
+        return True
+    msgspec.json.decode(text)  # what passes can be read again
+    return False
+
+
+@pytest.mark.parametrize("start", ["1e-9999", "1e9999", "[1e-9999,", '"\\u0000'])
+def test_malformed_text_is_refused_as_quickly_as_any(start: str) -> None:
+    """Quotes without an end: each of them would be followed to the end of the text."""
+    text = start + '"\\' * 12_000
+    began = time.process_time()
+
+    with pytest.raises(InvalidPayload):
+        check_json("payload", text)
+
+    assert time.process_time() - began < 0.1

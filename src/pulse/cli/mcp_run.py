@@ -120,7 +120,9 @@ async def _serve_http(plan: McpPlan, settings: Settings, way: Way, door: McpDoor
     gate = McpGate(way.tokens, calls_per_second=settings.calls_per_second)
     with _listening(wanted) as listener:
         address = Address(wanted.host, listener.getsockname()[1])
-        server = HttpServer(make_app(door.server, gate, host=wanted.host, names=plan.hosts))
+        deadline = settings.http_deadline.total_seconds()
+        app = make_app(door.server, gate, host=wanted.host, names=plan.hosts, deadline=deadline)
+        server = HttpServer(app, deadline=deadline)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         _introduce(address, has_tokens=way.tokens is not None)
         stopping = asyncio.create_task(told_to_stop.wait())

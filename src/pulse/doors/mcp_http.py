@@ -6,24 +6,37 @@ that call us by a name we do not have are refused, as are those of foreign pages
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from pulse.doors.access import Gate, caller
-from pulse.model.errors import AccessDenied, InvalidSettings, PulseError, Unauthenticated, Unavailable
+from pulse.doors.http.connection import Connection
+from pulse.model.errors import (
+    AccessDenied,
+    InvalidInput,
+    InvalidPayload,
+    InvalidSettings,
+    PulseError,
+    Unauthenticated,
+    Unavailable,
+)
+from pulse.model.text import count_values
 from pulse.model.tokens import ADMIN, Token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mcp.server.lowlevel.server import Server
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pulse.doors.access import Caller
     from pulse.engine.tokens import Tokens
@@ -32,7 +45,9 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 LARGEST = 2 << 20  # bytes of a request: a job's payload may have one MiB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+MOST_VALUES = 50_000  # of a request: each of them is built several times over
 GRACE = 3  # seconds for requests under way
+DEADLINE = 60.0  # seconds for the head of a request, and as many for its body
 
 
 def check_mcp_exposure(address: Address, *, has_tokens: bool) -> None:
@@ -45,7 +60,9 @@ def check_mcp_exposure(address: Address, *, has_tokens: bool) -> None:
     )
 
 
-def make_app(server: Server[Any], gate: McpGate, *, host: str, names: Sequence[str] = ()) -> ASGIApp:
+def make_app(
+    server: Server[Any], gate: McpGate, *, host: str, names: Sequence[str] = (), deadline: float = DEADLINE
+) -> ASGIApp:
     """`names` are those by which it may be called, beside the address it listens on and this machine's own."""
     hosts = [*LOOPBACK, f"[{host}]" if ":" in host else host, *names]
     app = server.streamable_http_app(
@@ -61,15 +78,16 @@ def make_app(server: Server[Any], gate: McpGate, *, host: str, names: Sequence[s
             ],
         ),
     )
-    return Front(app, gate)
+    return Front(app, gate, deadline)
 
 
 class Front:
-    """Nobody gets past it without the token that is asked for."""
+    """Nobody gets past it without the token that is asked for, nor with a body that is slow or too much."""
 
-    def __init__(self, app: ASGIApp, gate: McpGate) -> None:
+    def __init__(self, app: ASGIApp, gate: McpGate, deadline: float) -> None:
         self._app = app
         self._gate = gate
+        self._deadline = deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,14 +96,56 @@ class Front:
         shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         try:
             found = await self._gate.recognize(shown)
+            body = await self._read(receive)
         except PulseError as error:
             await _refuse(error, send)
             return
         token = caller.set(found)
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, _again(body, receive), send)
         finally:
             caller.reset(token)
+
+    async def _read(self, receive: Receive) -> bytes:
+        """The whole body, before anybody builds something of it."""
+        body, has_more = bytearray(), True
+        try:
+            async with asyncio.timeout(self._deadline):
+                while has_more and len(body) <= LARGEST:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    has_more = message.get("more_body", False)
+        except TimeoutError:
+            raise TooSlow(f"the body took longer than {self._deadline:g} s: send it faster") from None
+        if len(body) > LARGEST:
+            raise InvalidPayload(f"the request is larger than {LARGEST >> 20} MiB")
+        _check_values(bytes(body))
+        return bytes(body)
+
+
+class TooSlow(InvalidInput):
+    code = "too_slow"
+
+
+def _check_values(body: bytes) -> None:
+    """What is not JSON is told so by whoever reads it."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+        found = count_values(body.decode())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if found > MOST_VALUES:
+        raise InvalidPayload(f"the request has {found:,} values: at most {MOST_VALUES:,} are taken")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What was read already, and then what comes."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return next_message
 
 
 class OwnToken:
@@ -116,9 +176,11 @@ class McpGate(Gate):
 class HttpServer(uvicorn.Server):
     """Signals are the command's to hear: it has a database to let go of as well."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, deadline: float = DEADLINE) -> None:
         config = uvicorn.Config(
             app,
+            http=partial(Connection, deadline=deadline),  # type: ignore[arg-type]  # it is only called
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -134,10 +196,13 @@ class HttpServer(uvicorn.Server):
 
 async def _refuse(error: PulseError, send: Send) -> None:
     status = 401 if isinstance(error, Unauthenticated) else 403 if isinstance(error, AccessDenied) else 429
-    status = 503 if isinstance(error, Unavailable) else status
+    status = 503 if isinstance(error, Unavailable) else 400 if isinstance(error, InvalidInput) else status
+    status = 413 if isinstance(error, InvalidPayload) else 408 if isinstance(error, TooSlow) else status
     body = json.dumps({"error": {"code": error.code, "message": str(error)}}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="pulse"'))
+    if status in (408, 413):  # the rest of the body may never come
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

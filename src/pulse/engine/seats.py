@@ -81,11 +81,15 @@ def _by_size(claims: Sequence[Claim]) -> list[list[Claim]]:
     return parts
 
 
-def check_pools(pools: Sequence[Pool]) -> None:
-    if not 1 <= len(pools) <= POOLS_LIMIT:
-        raise InvalidOption("pools", len(pools), f"a worker has from 1 to {POOLS_LIMIT} of them")
-    if sum(len(pool.topics) for pool in pools) > TOPICS_LIMIT:
+def check_pool_count(pools: int, topics: int) -> None:
+    if not 1 <= pools <= POOLS_LIMIT:
+        raise InvalidOption("pools", pools, f"a worker has from 1 to {POOLS_LIMIT} of them")
+    if topics > TOPICS_LIMIT:
         raise InvalidOption("topics", "…", f"a worker takes at most {TOPICS_LIMIT} of them")
+
+
+def check_pools(pools: Sequence[Pool]) -> None:
+    check_pool_count(len(pools), sum(len(pool.topics) for pool in pools))
     for pool in pools:
         if not pool.topics:
             raise InvalidOption("topics", [], "a pool serves at least one topic")

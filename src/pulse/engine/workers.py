@@ -60,8 +60,8 @@ class Workers:
             here = [] if self._has_left else find(now)
             said = [(each.name, each.busy, each.slots) for each in here]
             if said != self._said or (here and now - self._said_at > QUIET.total_seconds()):
-                self._said, self._said_at = said, now
                 await self._note(server, here)
+                self._said, self._said_at = said, now  # only now: what failed is said again
             return NOTE_EVERY
 
         return note

@@ -19,6 +19,7 @@ MOST_ATTEMPTS = 1_000
 LONGEST = timedelta(days=3653)  # ten years
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # what is before is a forgotten value, not an instant
 MOST_TAGS = 32
+MOST_TRACE_FIELDS = 64
 KEY_LIMIT = 500
 KEY_BYTES = 1_600  # with the longest topic, what an index entry can hold
 PAGE_LIMIT = 500
@@ -95,6 +96,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def __post_init__(self) -> None:
         if self.kind not in ("quadratic", "exponential", "fixed", "list"):
             raise InvalidOption("retry kind", self.kind, "it is quadratic, exponential, fixed or list")
+        if len(self.delays) > MOST_ATTEMPTS:
+            raise InvalidOption("retry delays", f"({len(self.delays)})", f"there are at most {MOST_ATTEMPTS} of them")
         if (self.kind == "list") != bool(self.delays):
             raise InvalidOption("retry delays", self.delays, "kind list needs them and no other kind takes them")
         if not 0 <= self.jitter <= 1:
@@ -154,6 +157,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidOption("unique_window", str(self.unique_window), "it needs a unique_key")
         _check_tags(self.tags)
         if self.trace is not None:
+            if len(self.trace) > MOST_TRACE_FIELDS:
+                raise InvalidOption("trace", len(self.trace), f"it has at most {MOST_TRACE_FIELDS} fields")
             check_json("trace", msgspec.json.encode(self.trace).decode())
 
     @property

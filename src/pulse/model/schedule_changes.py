@@ -19,6 +19,7 @@ from pulse.model.schedules import (
     ScheduleStatus,
     Timed,
 )
+from pulse.model.text import says_the_same
 from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
@@ -89,14 +90,15 @@ def is_retimed(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
 def differences(schedule: Schedule, new: NewSchedule, now: datetime) -> list[str]:
     """In what a definition differs from a schedule that is there."""
     found = [name for name in POLICY_FIELDS if getattr(schedule, name) != getattr(new, name)]
-    found += [name for name in JOB_FIELDS if _of_job(schedule, name) != _of_job(new, name)]
+    found += [name for name in JOB_FIELDS if not _is_same(name, schedule.job, new.job)]
     return ["timetable", *found] if _timing_differs(schedule, new, now) else found
 
 
-def _of_job(value: Schedule | NewSchedule, name: str) -> object:
+def _is_same(name: str, one: NewJob, other: NewJob) -> bool:
     if name == "payload":  # as the database writes it: without its spaces, in its own order
-        return msgspec.json.decode(value.job.payload)
-    return value.job.routed_topic if name == "topic" else getattr(value.job, name)
+        return says_the_same(one.payload, other.payload)
+    own_name = "routed_topic" if name == "topic" else name
+    return bool(getattr(one, own_name) == getattr(other, own_name))
 
 
 def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:

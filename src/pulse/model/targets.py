@@ -252,6 +252,8 @@ def _check_port(target: Target, rules: Rules) -> None:
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers an alarm brings along: none that would change the request's frame or speak in our name."""
+    if len(headers) > HEADERS_LIMIT:
+        raise InvalidOption("headers", f"({len(headers)})", f"at most {HEADERS_LIMIT} are allowed")
     checked: dict[str, str] = {}
     seen: set[str] = set()
     for name, value in headers.items():
@@ -260,8 +262,6 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise InvalidOption("headers", name, "it is there twice, in different cases")
         seen.add(name.lower())
         checked[name] = value.strip(" \t")
-    if len(checked) > HEADERS_LIMIT:
-        raise InvalidOption("headers", f"({len(checked)})", f"at most {HEADERS_LIMIT} are allowed")
     if sum(len(name) + len(value.encode()) + 4 for name, value in checked.items()) > HEADERS_SIZE_LIMIT:
         raise InvalidOption("headers", "(all)", f"together they may have {HEADERS_SIZE_LIMIT >> 10} KiB")
     return checked

@@ -6,6 +6,7 @@ can mend them. In an error's text they are replaced, because recording a failure
 
 from __future__ import annotations
 
+import gc
 import re
 
 import msgspec
@@ -20,13 +21,21 @@ LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-# A backslash escape of NUL or of a surrogate without its partner, as JSON text spells them.
-_ESCAPED = re.compile(
-    r"\\(?:\\|u0000|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
+# An escape of NUL as JSON text spells it: behind an even number of backslashes, which are escapes of themselves.
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_TOO_SMALL = re.compile(r"[0-9][eE]-[0-9]{4,}|\.[0-9]{16383}")  # of what JSON allows and jsonb does not
+_SMALL = 16_000  # characters: what is built of such a text is small, too
+_DIGITS = "0123456789"
+_LONG = 300  # digits: more than a double has
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # reads all of it, and builds nothing: that may be 30 times its size
+# Linear on well-formed JSON only: elsewhere each quote without an end is followed to the end of the text. Possessive,
+# since a way back from each escape of a long string would be kept in memory.
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_EXPONENT = re.compile(r"[0-9][eE][+-]?[0-9]{2}")
+_EXPONENTS = re.compile(r"[eE][+-]?([0-9]{2,9})")
+_TOO_SMALL = re.compile(r"[eE]-[0-9]{4}")  # of what JSON allows and jsonb does not: exponents,
+_TOO_LONG = re.compile(r"\.[0-9]{16383}")  # and decimals
+_SIGNS = str.maketrans(dict.fromkeys('[]{},:"', " "))
 
 
 def check_name(what: str, name: object) -> str:
@@ -71,40 +80,114 @@ def check_json(what: str, text: str) -> str:
     """JSON text that Postgres will take as jsonb: well formed, storable, and at most 1 MiB."""
     if text in LITERALS:  # what most tasks return
         return text
-    check_storable(what, text)
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}") from None
-    return text
+    _check_size(what, text)
+    _check_characters(what, text)  # before the decoder, which cannot say it as well
+    _check_syntax(what, text)
+    return _check_jsonb(what, text)
 
 
 def check_storable(what: str, text: str) -> str:
-    """As `check_json`, for text that is surely JSON."""
+    """As `check_json`, for text that an encoder of ours has written."""
+    _check_size(what, text)
+    _check_characters(what, text)
+    return _check_jsonb(what, text)
+
+
+def count_values(text: str) -> int:
+    """How many values well-formed JSON has, at most: what is built of it is that many objects."""
+    if _count_signs(text) > _SMALL:
+        text = _STRING.sub('""', text)  # where they mean nothing
+    return _count_signs(text)
+
+
+def _count_signs(text: str) -> int:
+    return 1 + sum(map(text.count, ",[{:"))
+
+
+def _check_size(what: str, text: str) -> None:
     if len(text) > PAYLOAD_LIMIT // 4 and len(text.encode(errors="replace")) > PAYLOAD_LIMIT:
         raise InvalidPayload(
             f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere and submit a reference"
         )
-    if _may_be_unstorable(text) and _is_unstorable(text):
-        raise InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
-    # Looked for in all of it first, which is quick; but a string may read like one, and a UUID often does.
-    if ("e-" in text or "E-" in text or len(text) > 16_000) and _TOO_SMALL.search(text) and _has_too_small(text):
-        raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
+
+
+def _check_syntax(what: str, text: str) -> None:
+    try:
+        msgspec.json.decode(text) if len(text) <= _SMALL else _SYNTAX.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+
+
+def _check_characters(what: str, text: str) -> None:
+    if not text.isascii() and _UNSTORABLE.search(text):
+        raise _unstorable(what)
+
+
+def _check_jsonb(what: str, text: str) -> str:
+    """Refuse what JSON allows and jsonb does not."""
+    if "\\u0000" in text and _ESCAPED_NUL.search(text):
+        raise _unstorable(what)
+    # Looked for in all of it first, which is quick; but a string may read like a number, and a UUID often does.
+    if _may_have_odd_numbers(text):
+        _check_syntax(what, text)  # again, perhaps: what follows is linear on well-formed text only
+        _check_numbers(what, _STRING.sub('""', text))
     return text
 
 
-def _has_too_small(text: str) -> bool:
-    return _TOO_SMALL.search(_STRING.sub('""', text)) is not None
+def _unstorable(what: str) -> InvalidPayload:
+    return InvalidPayload(f"{what} contains U+0000 or a lone surrogate, which Postgres cannot store")
 
 
-def _may_be_unstorable(text: str) -> bool:
+def _may_have_odd_numbers(text: str) -> bool:
     """Cheap, and false for nearly everything: this stands on the path of every report."""
-    return not text.isascii() or "\\" in text or "\x00" in text
+    if len(text) > _SMALL:
+        return _EXPONENT.search(text) is not None or _has_long_number(text)
+    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None  # of decimals it has too few
 
 
-def _is_unstorable(text: str) -> bool:
-    escapes = (found.group() for found in _ESCAPED.finditer(text))
-    return bool(_UNSTORABLE.search(text)) or any(escape != "\\\\" and len(escape) == 6 for escape in escapes)
+def _has_long_number(text: str) -> bool:
+    """Only every 300th character is looked at: a run of as many digits has one of them."""
+    for at in range(_LONG - 1, len(text), _LONG):
+        if text[at] in _DIGITS:
+            before, after = text[at - _LONG + 1 : at], text[at : at + _LONG]
+            if len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS)) >= _LONG:
+                return True
+    return False
+
+
+def _check_numbers(what: str, bare: str) -> None:
+    """Refuse numbers that Postgres could not store or a worker could not read; `bare` has no strings any more."""
+    if _TOO_SMALL.search(bare) or _TOO_LONG.search(bare):
+        raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
+    # jsonb writes 1e100 out, as 101 digits: a payload of such would be too large for the message that brings it.
+    if len(bare) + sum(map(int, _EXPONENTS.findall(bare))) > PAYLOAD_LIMIT:
+        raise InvalidPayload(f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB with its numbers written out")
+    numbers = set(bare.translate(_SIGNS).split())  # and words, which can be read in any case
+    try:
+        msgspec.json.decode(f"[{','.join(numbers)}]")
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Whether two JSON texts have one meaning, as jsonb does not keep the spelling."""
+    return one == other or _compact(one) == _compact(other) or _read(one) == _read(other)
+
+
+def _compact(text: str) -> str:
+    """Without its spaces: jsonb adds some. That is enough where keys come in its order, and builds nothing."""
+    return msgspec.json.format(text, indent=-1)
+
+
+def _read(text: str) -> object:
+    """Without the garbage collector, which would go through a large value again and again while it is made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return msgspec.json.decode(text)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def clean_error(text: str, limit: int = ERROR_LIMIT) -> str:

@@ -125,11 +125,12 @@ def check_token_name(name: object) -> str:
 
 def read_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
     """At least one, each of them once, in the order given."""
+    texts = tuple(texts)
+    if len(texts) > MOST_SCOPES:
+        raise InvalidOption("scopes", f"{len(texts)} of them", f"at most {MOST_SCOPES}; leave the topics out for all")
     scopes = tuple(dict.fromkeys(Scope.parse(text) for text in texts))
     if not scopes:
         raise InvalidOption("scopes", [], f"a token needs at least one: {WRITTEN}")
-    if len(scopes) > MOST_SCOPES:
-        raise InvalidOption("scopes", f"{len(scopes)} of them", f"at most {MOST_SCOPES}; leave the topics out for all")
     return scopes
 
 

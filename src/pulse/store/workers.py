@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pulse.model.text import clean_error
 from pulse.model.workers import Presence, WorkerSeen
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 
 
 async def note_workers(conn: Connection, *, server: str, workers: Sequence[Presence]) -> None:
+    """All in one statement, so no text may fail it: one that could not be stored would make them all vanish."""
     await conn.rows(
         "note_workers",
         server=server,
-        names=[worker.name for worker in workers],
-        versions=[worker.version for worker in workers],
-        topics=[msgspec.json.encode(worker.topics).decode() for worker in workers],
+        names=[clean_error(worker.name) for worker in workers],
+        versions=[clean_error(worker.version) for worker in workers],
+        topics=[msgspec.json.encode(list(map(clean_error, worker.topics))).decode() for worker in workers],
         slots=[worker.slots for worker in workers],
         busy=[worker.busy for worker in workers],
         ages=[worker.age for worker in workers],

@@ -17,6 +17,7 @@ UNITS = {
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
 }
+LONGEST = 200  # characters: each unit once, with as many digits as anybody means
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d))+")
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
@@ -29,6 +30,8 @@ class InvalidDuration(ValueError):
 
 def parse_duration(text: str) -> timedelta:
     """Read `1h30m` or a bare number of seconds. Never negative."""
+    if len(text) > LONGEST:
+        raise InvalidDuration(text[:40] + "…")
     text = text.strip()
     if _SECONDS.fullmatch(text):
         text += "s"

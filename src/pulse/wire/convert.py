@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+RETRY_LIMIT = 64 << 10  # characters: a delay for each of the most attempts fits in
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
 STATUS_TO_WIRE: dict[JobStatus, Any] = {status: pb.JobStatus.Value(status.value) for status in JobStatus}
@@ -152,6 +153,8 @@ def read_new_job(message: pb.NewJob) -> NewJob:
 
 
 def read_retry(text: str) -> RetryPolicy:
+    if len(text) > RETRY_LIMIT:
+        raise InvalidOption("retry", text[:100], f"it is a retry policy as JSON of at most {RETRY_LIMIT} characters")
     try:
         return msgspec.json.decode(text, type=RetryPolicy)
     except (msgspec.MsgspecError, RecursionError) as error:

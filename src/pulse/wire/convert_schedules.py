@@ -147,8 +147,10 @@ def write_changes(changes: Mapping[str, Any]) -> pb.NewSchedule:
 
 
 def read_changes(message: pb.NewSchedule, fields: Iterable[str]) -> dict[str, Any]:
-    """Only of the fields that are named. One that is unknown is refused by whoever applies them."""
-    return {field: _read_field(message, field) for field in fields}
+    """Only of the fields that are named. One that is unknown is refused by whoever applies them, so one is enough."""
+    named = set(fields)
+    unknown = named.difference(READERS, JOB_READERS)
+    return {field: _read_field(message, field) for field in (*sorted(named - unknown), *sorted(unknown)[:1])}
 
 
 def _read_field(message: pb.NewSchedule, field: str) -> object:

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from pulse.doors.dashboard.cookies import TEXT, read_cookie
 from pulse.doors.dashboard.drawing import draw
 from pulse.doors.dashboard.guard import HEADERS
 from pulse.doors.dashboard.views import Goto, Said
@@ -47,12 +48,13 @@ def told(outcome: Said | Goto) -> Response:
 
 
 def say_once(answer: Response, text: str) -> Response:
-    answer.set_cookie(SAID, quote(visible(text[:LONGEST_WORD])), max_age=60, path="/", httponly=True, samesite="lax")
+    value = quote(visible(text[:LONGEST_WORD]), safe="")  # nothing that a cookie would have to be quoted for
+    answer.set_cookie(SAID, value, max_age=60, path="/", httponly=True, samesite="lax")
     return answer
 
 
 def take_said(request: Request) -> str | None:
-    given = request.cookies.get(SAID)
+    given = read_cookie(request, SAID, TEXT)
     return unquote(given, errors="replace")[:LONGEST_WORD] if given else None
 
 

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
+from pulse.doors.dashboard.cookies import KEY, read_cookie
 from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
 from pulse.doors.http.answering import Refused
 from pulse.doors.http.front import is_foreign
@@ -79,8 +80,10 @@ class Guard:
         """None: they have to sign in first."""
         if not self.has_sign_in:
             return Visitor(LOCAL, self._word(self._own_key))
-        secret = request.cookies.get(cookie_name(request), "")
-        token_digest = await self._services.engine.sessions.find(secret) if secret else None
+        secret = read_cookie(request, cookie_name(request), KEY)
+        if secret is None:
+            return None
+        token_digest = await self._services.engine.sessions.find(secret)
         caller = await self._caller(token_digest) if token_digest else None
         return Visitor(caller, self._word(secret.encode()), secret) if caller else None
 

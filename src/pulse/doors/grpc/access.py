@@ -7,6 +7,7 @@ a rule is refused.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -16,7 +17,7 @@ import grpc
 
 from pulse.doors.access import CALLS_PER_SECOND, Caller, Gate, caller
 from pulse.doors.grpc.answering import end
-from pulse.model.errors import LimitExceeded, PulseError
+from pulse.model.errors import LimitExceeded, LimitReached, PulseError
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Behaviour = Callable[[object, Context], Any]  # of a service: a coroutine, or a generator of messages
 
 STREAMS = 1_000
+STRANGERS = 1_000  # streams of methods that are open to everyone, such as Health/Watch
 
 # What each method needs; None: open to everyone who can connect. docs/reference/access.md is tested against it.
 RULES: dict[str, Right | None] = {
@@ -97,12 +99,15 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         *,
         calls_per_second: float = CALLS_PER_SECOND,
         streams: int = STREAMS,
+        strangers: int = STRANGERS,
         clock: Callable[[], float] = time.monotonic,
         admitted: bytes | None = None,
     ) -> None:
         super().__init__(tokens, calls_per_second=calls_per_second, clock=clock, admitted=admitted)
         self._streams = streams
         self._open: Counter[str] = Counter()  # streams by token
+        self._most_strangers = strangers
+        self._strangers = 0  # streams of those who showed none, where none is needed
 
     async def intercept_service(
         self,
@@ -111,8 +116,10 @@ class Access(Gate, grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or (method in RULES and RULES[method] is None):
-            return handler
+        if handler is None:
+            return None
+        if method in RULES and RULES[method] is None:
+            return _wrap(handler, self._guard_open(handler, method)) if handler.response_streaming else handler
         try:
             shown = _shown(handler_call_details.invocation_metadata)
             found = await self.admit(shown, RULES.get(method), where="metadata")
@@ -141,6 +148,35 @@ class Access(Gate, grpc.aio.ServerInterceptor):
                 await end(context, error, method)
 
         return answer_in_a_stream if handler.response_streaming else answer_once
+
+    def _guard_open(self, handler: Handler, method: str) -> Behaviour:
+        """Strangers' streams have one limit, for all of them together: nobody knows whose they are."""
+        behaviour = _behaviour(handler)
+
+        async def answer_with_messages(request: object, context: Context) -> AsyncGenerator[Any, None]:
+            await self._let_stranger_in(context, method)
+            async with aclosing(behaviour(request, context)) as messages:
+                async for message in messages:
+                    yield message
+
+        async def answer_by_writing(request: object, context: Context) -> None:
+            await self._let_stranger_in(context, method)
+            await behaviour(request, context)
+
+        return answer_with_messages if inspect.isasyncgenfunction(behaviour) else answer_by_writing
+
+    async def _let_stranger_in(self, context: Context, method: str) -> None:
+        if self._strangers >= self._most_strangers:
+            many = (
+                f"{self._most_strangers:,} streams without a token are open, and no more are allowed: try again later"
+            )
+            await end(context, LimitReached(many), method)
+        self._strangers += 1
+        leave: Any = self._let_stranger_go  # the stubs are about clients' callbacks
+        context.add_done_callback(leave)
+
+    def _let_stranger_go(self, _: object) -> None:
+        self._strangers -= 1
 
     def _open_stream(self, found: Caller, context: Context) -> None:
         if not found.is_trusted and self._open[found.name] >= self._streams:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
 
-from pulse.doors.grpc.reading import UNREADABLE
+from pulse.doors.grpc.reading import Unreadable
 from pulse.doors.status_codes import ERROR_TRAILER, INTERNAL_CODE, status_of, trailers_of
-from pulse.model.errors import InvalidInput, PulseError
+from pulse.model.errors import PulseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +57,8 @@ def _streaming(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _readable(request: object) -> object:
-    if request is UNREADABLE:
-        raise InvalidInput("the bytes of the request are not the message this method takes")
+    if isinstance(request, Unreadable):
+        raise request.error
     return request
 
 

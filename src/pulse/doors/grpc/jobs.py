@@ -7,13 +7,13 @@ or changes anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse.doors.grpc.answering import Context, answering
 from pulse.model.errors import InvalidOption
-from pulse.model.jobs import FINISHED
+from pulse.model.jobs import FINISHED, check_size
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
@@ -42,12 +42,23 @@ class JobsDoor(pb_grpc.JobsServicer):
 
     @answering
     async def SubmitJobs(self, request: pb.SubmitJobsRequest, _context: Context) -> pb.SubmitJobsResponse:
-        new = [convert.read_new_job(job) for job in request.jobs]
-        for topic in {job.routed_topic for job in new}:
-            self._check("submit", topic)
+        check_size("jobs", request.jobs)
+        new = self._read_new(request.jobs)
         submitted = await self._submit(new)
         await asyncio.sleep(0)  # a worker waits for them: let them or their claim go out before the answer is written
         return pb.SubmitJobsResponse(jobs=[pb.Submitted(id=str(each.id), created=each.created) for each in submitted])
+
+    def _read_new(self, messages: Iterable[pb.NewJob]) -> list[NewJob]:
+        """Up to the first job that the caller may not submit."""
+        new: list[NewJob] = []
+        allowed: set[str] = set()
+        for message in messages:
+            job = convert.read_new_job(message)
+            if job.routed_topic not in allowed:
+                self._check("submit", job.routed_topic)
+                allowed.add(job.routed_topic)
+            new.append(job)
+        return new
 
     @answering
     async def GetJob(self, request: pb.GetJobRequest, _context: Context) -> pb.Job:

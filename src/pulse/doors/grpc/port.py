@@ -1,7 +1,7 @@
 """Where does the server listen, in which limits, and behind which certificates?
 
-Health and reflection are served beside the services that are handed in. A second server on the same port is an error
-and not a silent sharing: SO_REUSEPORT is off.
+Health is served beside the services that are handed in, and reflection where nobody needs a token. A second server on
+the same port is an error and not a silent sharing: SO_REUSEPORT is off.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pulse.settings import Settings
 
+MOST_STREAMS = 10_000  # of one connection: as many as may wait for jobs at a server, which a client does on one
 PACKAGE = pb.DESCRIPTOR.package
 ALIVE = health_pb2.HealthCheckResponse.SERVING
 
@@ -33,15 +34,23 @@ ALIVE = health_pb2.HealthCheckResponse.SERVING
 class Port:
     """One listening gRPC server. Start it within the event loop that is to serve."""
 
-    def __init__(self, settings: Settings, servicers: Sequence[object], interceptors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        servicers: Sequence[object],
+        interceptors: Sequence[Any] = (),
+        *,
+        reflects: bool = True,
+    ) -> None:
         self.address = parse_listen(settings.listen)  # with the real port once it is started
         self._tls = read_tls(settings)
         self._server = grpc.aio.server(interceptors=list(interceptors), options=_options(settings))
         self._health = health.aio.HealthServicer()
         self._services = [name for servicer in servicers for name in _add(servicer, self._server)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        served = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(served, self._server)
+        if reflects:
+            served = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(served, self._server)
 
     async def start(self) -> None:
         for name in self._services:
@@ -72,6 +81,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_limit),
         ("grpc.max_send_message_length", settings.message_limit),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
         # Half-open connections are found within 40 s, also those of clients that only wait.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

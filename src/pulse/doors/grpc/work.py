@@ -20,9 +20,23 @@ import grpc
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
 from pulse.engine.claims import Claimed
-from pulse.engine.seats import SILENCE, Canceled, DeadLetterNotice, Drain, Handed, Message, Pool, Replaced, Seat
-from pulse.model.errors import StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import Answer, JobStatus, Lease, check_size
+from pulse.engine.seats import (
+    HELD_LIMIT,
+    POOLS_LIMIT,
+    SILENCE,
+    Canceled,
+    DeadLetterNotice,
+    Drain,
+    Handed,
+    Message,
+    Pool,
+    Replaced,
+    Seat,
+    check_pool_count,
+)
+from pulse.model.errors import BatchTooLarge, StreamNotFound, StreamSilent, Unauthenticated
+from pulse.model.jobs import BATCH_LIMIT, Answer, JobStatus, Lease, check_size
+from pulse.model.text import check_name
 from pulse.model.tokens import Right
 from pulse.sdk.tracing import note_dispatch
 from pulse.wire import convert
@@ -41,6 +55,7 @@ log = logging.getLogger("pulse.stream")
 
 T = TypeVar("T", bound=Claimed)
 
+VERSION_LIMIT = 100  # characters; what is longer is cut
 PING_EVERY = 5.0  # seconds of silence
 MOVING = 0.1  # seconds for other servers to hear that a worker has moved
 WARNED_LIMIT = 1_000  # workers of which it is remembered that they were warned of
@@ -70,10 +85,10 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def StreamJobs(self, request: pb.StreamJobsRequest, context: Context) -> AsyncIterator[pb.StreamJobsResponse]:
-        worker, pools = _worker(request), [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+        worker, pools = _worker(request), _read_pools(request)
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
-        seat = Seat(worker, pools, version=request.version[:100], wants_dead_letters=request.wants_dead_letters)
+        seat = Seat(worker, pools, version=_read_version(request), wants_dead_letters=request.wants_dead_letters)
         await self._move_in(seat, request)
         stream = secrets.token_hex(8)
         self._streams[stream] = seat
@@ -108,6 +123,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
         what it was sent and never got is given back."""
         if request.HasField("resume"):
+            _check_held(request)
             await self._resume(seat, [convert.read_lease(lease) for lease in request.resume.held])
         if time.monotonic() - seat.connected_at > MOVED:  # it is elsewhere by now
             raise StreamSilent(seat.worker, MOVED)
@@ -174,12 +190,14 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         return seat
 
     def _take_credit(self, credit: pb.Credit, seat: Seat) -> None:
-        self._dispatcher.offer(seat, received=credit.received, free=list(credit.free), number=credit.number)
+        free = list(credit.free[: POOLS_LIMIT + 1])  # one too many is refused as all of them are
+        self._dispatcher.offer(seat, received=credit.received, free=free, number=credit.number)
 
     # --- what workers say
 
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
+        check_size("leases", request.leases)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         answers = await self._answers(worker, leases, self._claims.heartbeat, reserved=True)
         gone = (
@@ -190,6 +208,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
+        check_size("reports", request.reports)
         worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
@@ -199,12 +218,14 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
 
     @answering
     async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
+        check_size("progress", request.progress)
         worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
         answers = await self._answers(worker, progress, self._claims.progress)
         return pb.ReportProgressResponse(answers=convert.write_answers(answers))
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
+        check_size("leases", request.leases)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         answers = await self._answers(worker, leases, self._claims.release)
         self._settle(worker, leases, answers)
@@ -231,7 +252,6 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     ) -> list[Answer]:
         """Move what is this worker's to move. The rest is LOST, one by one: nobody speaks for another's claim, and a
         claim that a failover has lost must not take the others of its batch with it."""
-        check_size("items", items)
         foreign = await self._foreign(worker, items, reserved=reserved)
         if not foreign:
             return await move(items)
@@ -270,6 +290,23 @@ def _is_foreign(lease: Lease, claim: ClaimRow, worker: str) -> bool:
     if lease.lease_id != claim.lease_id:
         return lease.lease_id > claim.lease_id
     return claim.worker not in (None, worker) or not caller.get().may(Right.WORK, claim.topic)
+
+
+def _read_pools(request: pb.StreamJobsRequest) -> list[Pool]:
+    check_pool_count(len(request.pools), sum(len(pool.topics) for pool in request.pools[: POOLS_LIMIT + 1]))
+    return [Pool(tuple(pool.topics), pool.slots) for pool in request.pools]
+
+
+def _check_held(request: pb.StreamJobsRequest) -> None:
+    """Nobody holds more than what they run and what they have yet to report."""
+    most = min(HELD_LIMIT, 2 * sum(pool.slots for pool in request.pools) + BATCH_LIMIT)
+    if len(request.resume.held) > most:
+        raise BatchTooLarge("held claims", len(request.resume.held), most)
+
+
+def _read_version(request: pb.StreamJobsRequest) -> str:
+    """For people to look at; not saying it is no mistake."""
+    return check_name("version", request.version[:VERSION_LIMIT]) if request.version else ""
 
 
 def _worker(request: Any) -> str:  # noqa: ANN401  every request that has one

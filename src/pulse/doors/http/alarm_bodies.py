@@ -14,6 +14,7 @@ from pulse.model import alarms as model
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.errors import InvalidAlarm
 from pulse.model.jobs import LONGEST
+from pulse.model.targets import HEADERS_LIMIT
 
 Kind = Literal["once", "cron"]
 # Read by us, for the words that everybody gets who writes it wrongly.
@@ -35,7 +36,7 @@ class NewAlarm(Body):
     label: str = Field("", max_length=model.LABEL_LIMIT)
     payload: AnyJson = None
     url: str | None = Field(None, description="null: the default target.", examples=["https://example.com/hook"])
-    headers: dict[str, str] = Field(default={}, description="Sent with each wake.")
+    headers: dict[str, str] = Field(default={}, max_length=HEADERS_LIMIT, description="Sent with each wake.")
     max_failures: int | None = Field(None, ge=0, le=model.MOST_FAILURES, description="Retries before it is given up.")
 
     def read(self, owner: str, key: str | None) -> model.NewAlarm:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from pulse.doors.http.parts import (
     Answer,
@@ -38,7 +38,9 @@ class Retry(Body):
     )
     base: Length = Field(default="1s", validate_default=True)
     factor: Number = Field(default=2.0, ge=1, le=100)
-    delays: list[Length] = Field(default=[], description="Of kind list: the last one is used from then on.")
+    delays: Annotated[list[Length], FailFast()] = Field(
+        default=[], max_length=model.MOST_ATTEMPTS, description="Of kind list: the last one is used from then on."
+    )
     most: Length = Field(default="1d", validate_default=True)
     jitter: Number = Field(default=0.1, ge=0, le=1, description="A share: 0.1 spreads the wait over ±10 %.")
 
@@ -66,7 +68,7 @@ class JobTemplate(Body):
     retry: Retry | None = None
     timeout: Length | None = Field(None, description="Of one attempt.")
     result_ttl: Length | None = Field(None, description="How long the result is kept.")
-    tags: list[Name] = Field(default=[], max_length=model.MOST_TAGS)
+    tags: Annotated[list[Name], FailFast()] = Field(default=[], max_length=model.MOST_TAGS)
 
 
 class NewJob(JobTemplate):
@@ -77,7 +79,9 @@ class NewJob(JobTemplate):
     deadline: Instant | None = Field(None, description="What has not begun by then is a dead letter.")
     unique_key: str | None = Field(None, min_length=1, max_length=model.KEY_LIMIT)
     unique_window: Length | None = Field(None, description="None: while the job is unfinished.")
-    trace: dict[str, str] | None = Field(None, description="Handed to the worker, such as a `traceparent`.")
+    trace: dict[str, str] | None = Field(
+        None, max_length=model.MOST_TRACE_FIELDS, description="Handed to the worker, such as a `traceparent`."
+    )
 
     def read(self, job_id: UUID | None = None) -> model.NewJob:
         own = ("delay", "run_at", "deadline", "unique_key", "unique_window", "trace")
@@ -98,7 +102,7 @@ def read_field(name: str, value: Any) -> Any:  # noqa: ANN401
 
 
 class NewJobs(Body):
-    jobs: list[NewJob] = Field(min_length=1, description=f"At most {BATCH_LIMIT:,}.")
+    jobs: Annotated[list[NewJob], FailFast()] = Field(min_length=1, max_length=BATCH_LIMIT)
 
 
 class ReasonGiven(Body):

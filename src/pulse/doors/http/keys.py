@@ -19,6 +19,7 @@ from pulse.doors.access import caller
 from pulse.doors.http.answering import Refused
 from pulse.model.ids import bucket_of_id, bucket_of_topic, in_bucket
 from pulse.model.jobs import WAITING, RetryPolicy
+from pulse.model.text import says_the_same
 
 if TYPE_CHECKING:
     from pulse.engine.jobs import Jobs
@@ -72,7 +73,7 @@ def check_same(job: Job, new: NewJob) -> None:
     is_same = (
         all(getattr(job, name) == getattr(new, name) for name in SAME)
         and job.topic == new.routed_topic
-        and _read(job.payload) == _read(new.payload)
+        and says_the_same(job.payload, new.payload)
         and tuple(_read(job.tags) or ()) == new.tags
         and _read(job.trace) == new.trace
         and _retry(job) == new.retry

@@ -106,10 +106,13 @@ AnyJson = Annotated[Any, Field(description="Any JSON.")]
 
 
 def encode_payload(value: object) -> str:
+    """Of a large body the payload is text already."""
     try:
-        text = ENCODER.encode(value).decode()
+        text = (bytes(value) if isinstance(value, msgspec.Raw) else ENCODER.encode(value)).decode()
     except RecursionError:
         raise InvalidPayload("payload is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise InvalidPayload("payload is not UTF-8") from None
     return check_json("payload", text)
 
 

@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from pulse.doors.http.answering import Refused
+from pulse.doors.http.job_bodies import NewJobs
+from pulse.doors.http.outlines import SMALL, model_of, read_outline
 from pulse.doors.http.parts import DECODER
 from pulse.model.errors import InvalidInput
 
@@ -16,11 +18,14 @@ if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
 NOTHING = (b"", b"{}")
+ONE_LIMIT = 4 << 20  # bytes of a body that is about one thing: four times its largest payload
+NO_BODY_LIMIT = 64 << 10  # bytes of a body that should not be there
+MOST_PARAMETERS = 100
 
 
 async def read_body(route: APIRoute, request: Request) -> Request:
     """The request with its body, within the limit and of the right type; none of it is read before it is checked."""
-    limit: int = request.app.state.services.settings.message_limit
+    limit = limit_of(route, request.app.state.services.settings.message_limit)
     check_length(request, limit)
     body = await _read(request, limit)
     if route.body_field is None:
@@ -29,16 +34,27 @@ async def read_body(route: APIRoute, request: Request) -> Request:
     elif body:
         check_type(request)
     read = Request(request.scope, request.receive)
+    read._cookies = {}  # it takes none, and FastAPI would have them read all the same: see dashboard/cookies.py
     read._body = body  # where Starlette keeps a body once it is read, and below what it says
     if body:
-        read._json = decode(body)
+        read._json = decode(route, body)
     return read
 
 
-def decode(body: bytes) -> Any:  # noqa: ANN401
-    """JSON as the model means it: no NaN, no number cut to a double."""
+def limit_of(route: APIRoute, message_limit: int) -> int:
+    """Many jobs may be as large as a message; one thing is as large as its payload, however that is written."""
+    if route.body_field is None:
+        return NO_BODY_LIMIT
+    is_batch = model_of(route.body_field.field_info.annotation) is NewJobs
+    return message_limit if is_batch else min(message_limit, ONE_LIMIT)
+
+
+def decode(route: APIRoute, body: bytes) -> Any:  # noqa: ANN401
+    """JSON as the model means it: no NaN, no number cut to a double. Of a large body, payloads stay text."""
     try:
-        return DECODER.decode(body)
+        if len(body) <= SMALL or route.body_field is None:
+            return DECODER.decode(body)
+        return read_outline(model_of(route.body_field.field_info.annotation), body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, "invalid_json", f"the body is not JSON: {error}") from None
 
@@ -77,6 +93,8 @@ def check_type(request: Request) -> None:
 
 def check_query(route: APIRoute, request: Request) -> None:
     """An unknown parameter is refused: a misspelt filter would list everything."""
+    if request.scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+        raise InvalidInput(f"the query has more than {MOST_PARAMETERS} parameters")
     known = {field.alias for field in route.dependant.query_params}
     for name in request.query_params:
         if name not in known:

@@ -1,0 +1,66 @@
+"""How long may somebody take to ask, over MCP? No longer than at the other doors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pulse.doors.mcp import McpDoor
+from pulse.doors.mcp_http import HttpServer, McpGate, make_app
+from pulse.engine.engine import Engine
+from pulse.links.direct import DirectLink
+
+DEADLINE = 0.3  # seconds
+PATIENCE = 20.0
+HEAD = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+HEAD += b"accept: application/json, text/event-stream\r\n"
+
+
+@pytest.fixture
+async def port(engine: Engine) -> AsyncIterator[int]:
+    door = McpDoor(DirectLink(engine), owner="local")
+    app = make_app(door.server, McpGate(None, calls_per_second=1e9), host="127.0.0.1", deadline=DEADLINE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = HttpServer(app, deadline=DEADLINE)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        await serving
+
+
+async def answer_to(port: int, sent: bytes) -> bytes:
+    """All that comes back until the other side closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        async with asyncio.timeout(PATIENCE):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HT", HEAD])
+async def test_a_head_that_does_not_come_is_not_waited_for(port: int, sent: bytes) -> None:
+    assert await answer_to(port, sent) == b""
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(port: int) -> None:
+    answer = await answer_to(port, HEAD + b'content-length: 100\r\n\r\n{"jsonrpc"')
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"the body took longer than 0.3 s" in answer
+
+
+@pytest.mark.parametrize(("values", "status"), [(40_000, 200), (60_000, 413)])
+async def test_a_call_has_as_many_values_as_can_be_built(port: int, values: int, status: int) -> None:
+    arguments = {"task": "t", "args": {"list": [0] * values, "text": "a,b" * values}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "job_submit", "arguments": arguments}}
+    body = json.dumps(call).encode()
+
+    answer = await answer_to(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:300]
