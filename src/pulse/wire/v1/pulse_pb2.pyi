@@ -542,7 +542,7 @@ class GetDeadLetterResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before")
+    __slots__ = ("topic", "task", "status", "tag", "error", "submitted_after", "submitted_before", "schedule_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -550,6 +550,7 @@ class JobFilter(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_AFTER_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     task: str
     status: JobStatus
@@ -557,7 +558,8 @@ class JobFilter(_message.Message):
     error: str
     submitted_after: _timestamp_pb2.Timestamp
     submitted_before: _timestamp_pb2.Timestamp
-    def __init__(self, topic: _Optional[str] = ..., task: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., submitted_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    schedule_id: str
+    def __init__(self, topic: _Optional[str] = ..., task: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., submitted_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("filter", "after", "limit")
@@ -616,14 +618,16 @@ class CancelJobsRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReplayJobsRequest(_message.Message):
-    __slots__ = ("ids", "matching", "limit")
+    __slots__ = ("ids", "matching", "limit", "after")
     IDS_FIELD_NUMBER: _ClassVar[int]
     MATCHING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     matching: JobFilter
     limit: int
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+    after: str
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class RunJobNowRequest(_message.Message):
     __slots__ = ("id",)
@@ -632,12 +636,14 @@ class RunJobNowRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ActResponse(_message.Message):
-    __slots__ = ("refusals", "done")
+    __slots__ = ("refusals", "done", "next")
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
     done: int
-    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., done: _Optional[int] = ...) -> None: ...
+    next: str
+    def __init__(self, refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., done: _Optional[int] = ..., next: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("id", "code", "message")
@@ -1342,14 +1348,18 @@ class ListDeliveriesResponse(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class GetWakeSecretsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("owner",)
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    def __init__(self, owner: _Optional[str] = ...) -> None: ...
 
 class RotateWakeSecretRequest(_message.Message):
-    __slots__ = ("overlap",)
+    __slots__ = ("overlap", "owner")
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     overlap: _duration_pb2.Duration
-    def __init__(self, overlap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    owner: str
+    def __init__(self, overlap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class WakeSecret(_message.Message):
     __slots__ = ("secret", "created_at", "expires_at")

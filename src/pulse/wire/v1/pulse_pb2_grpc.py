@@ -1796,14 +1796,14 @@ class AlarmsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetWakeSecrets(self, request, context):
-        """What wakes are signed with, newest first. Scope `admin`.
+        """What the wakes of an owner are signed with, newest first. For those who may set alarms of that owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateWakeSecret(self, request, context):
-        """Sign with a new one from now on, and with those before for a while yet. Scope `admin`.
+        """Sign with a new one from now on, and with those before for a while yet. For one owner, or, with scope `admin`, for all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -561,9 +561,9 @@ class AlarmsStub:
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListDeliveriesRequest, _pulse_pb2.ListDeliveriesResponse]
     """Every attempt to deliver it, newest first. One page."""
     GetWakeSecrets: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetWakeSecretsRequest, _pulse_pb2.WakeSecrets]
-    """What wakes are signed with, newest first. Scope `admin`."""
+    """What the wakes of an owner are signed with, newest first. For those who may set alarms of that owner."""
     RotateWakeSecret: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RotateWakeSecretRequest, _pulse_pb2.WakeSecrets]
-    """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+    """Sign with a new one from now on, and with those before for a while yet. For one owner, or, with scope `admin`, for all."""
 
 @_typing.type_check_only
 class AlarmsAsyncStub(AlarmsStub):
@@ -591,9 +591,9 @@ class AlarmsAsyncStub(AlarmsStub):
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListDeliveriesRequest, _pulse_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """Every attempt to deliver it, newest first. One page."""
     GetWakeSecrets: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetWakeSecretsRequest, _pulse_pb2.WakeSecrets]  # type: ignore[assignment]
-    """What wakes are signed with, newest first. Scope `admin`."""
+    """What the wakes of an owner are signed with, newest first. For those who may set alarms of that owner."""
     RotateWakeSecret: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RotateWakeSecretRequest, _pulse_pb2.WakeSecrets]  # type: ignore[assignment]
-    """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+    """Sign with a new one from now on, and with those before for a while yet. For one owner, or, with scope `admin`, for all."""
 
 class AlarmsServicer(metaclass=_abc_1.ABCMeta):
     """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
@@ -672,7 +672,7 @@ class AlarmsServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.GetWakeSecretsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.WakeSecrets, _abc.Awaitable[_pulse_pb2.WakeSecrets]]:
-        """What wakes are signed with, newest first. Scope `admin`."""
+        """What the wakes of an owner are signed with, newest first. For those who may set alarms of that owner."""
 
     @_abc_1.abstractmethod
     def RotateWakeSecret(
@@ -680,7 +680,7 @@ class AlarmsServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.RotateWakeSecretRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.WakeSecrets, _abc.Awaitable[_pulse_pb2.WakeSecrets]]:
-        """Sign with a new one from now on, and with those before for a while yet. Scope `admin`."""
+        """Sign with a new one from now on, and with those before for a while yet. For one owner, or, with scope `admin`, for all."""
 
 def add_AlarmsServicer_to_server(servicer: AlarmsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
