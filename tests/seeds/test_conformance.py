@@ -1,0 +1,25 @@
+"""Is every row of the source documents proved by one test, and does the page say what the tests say?"""
+
+from __future__ import annotations
+
+from tools.conformance import PAGE, ROOT, make_page, read_proofs
+
+from tests.seeds.sayings import DOCUMENTS, Verdict
+
+
+def test_every_file_is_about_one_document() -> None:
+    files = {(proof.file, proof.saying.document) for proof in read_proofs()}
+
+    assert len(files) == len(DOCUMENTS)
+
+
+def test_every_deviation_names_a_decision_that_exists() -> None:
+    deviating = [proof.saying for proof in read_proofs() if proof.saying.verdict is Verdict.DEVIATES]
+
+    assert deviating
+    for saying in deviating:
+        assert list((ROOT / "docs" / "decisions").glob(f"{saying.decision}-*.md")), saying
+
+
+def test_the_page_is_what_the_tests_say() -> None:
+    assert PAGE.read_text() == make_page(read_proofs()), "run `python -m tools.conformance`"
