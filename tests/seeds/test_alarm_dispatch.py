@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -23,6 +25,7 @@ from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import SERVER, open_connection
 from tests.endpoint import Endpoint, open_endpoint
+from tests.factories import submit_one
 from tests.seeds.conftest import Another
 from tests.seeds.helpers import HOUR, MINUTE, NOON, SECOND, deliver, deliveries, set_one
 from tests.seeds.sayings import says
@@ -41,6 +44,18 @@ async def state(engine: Engine, alarm: Alarm) -> tuple[AlarmStatus, bool, int]:
 def wake_counts(endpoint: Endpoint) -> set[int]:
     """How often each wake arrived."""
     return set(Counter(call.wake_id for call in endpoint.calls).values())
+
+
+async def waits(engine: Engine, clock: FrozenClock, alarm: Alarm, failures: int) -> list[float]:
+    """Let it fail so often; answers with the seconds until each next try."""
+    found: list[float] = []
+    for _ in range(failures):
+        await deliver(engine)
+        following = (await engine.alarms.get(alarm.id)).next_fire_at
+        assert following is not None
+        found.append((following - clock.instant).total_seconds())
+        await clock.advance(following - clock.instant)
+    return found
 
 
 # --- claiming
@@ -465,3 +480,79 @@ async def _away(conn: Connection) -> AsyncIterator[None]:
             yield
         finally:
             await server.execute(f"alter database {name} allow_connections true")
+
+
+# --- as it is from this release on
+
+
+@says("000", 2, "The database is the truth: it is polled every tick, of 1 s by default, which is a setting.")
+async def test_the_alarm_tick_is_how_often_alarms_are_looked_for(another: Another, endpoint: Endpoint) -> None:
+    """Where nobody is told of them. In real time, but not timed: an hour never passes, and a moment always does."""
+    setting = await another(notify=False)
+    assert DEFAULTS.alarm_tick == SECOND
+    often = await another(notify=False, tick=HOUR, alarm_tick=timedelta(milliseconds=20))
+    await _look_once(often)
+    await set_one(setting, endpoint, delay=timedelta(milliseconds=1))
+    await endpoint.until(1, within=30)  # sooner than a look for good measure, which comes every minute
+    await often.stop()
+
+    seldom = await another(notify=False, tick=timedelta(milliseconds=20), alarm_tick=HOUR)
+    await _look_once(seldom)
+    alarm = await set_one(setting, endpoint, delay=timedelta(milliseconds=1))
+    for _ in range(5):  # it looks for jobs meanwhile, again and again
+        job_id = await submit_one(setting, delay=timedelta(milliseconds=1))
+        await until(partial(_is_ready, setting, job_id), PATIENCE)
+    await seldom.stop()
+
+    assert await state(setting, alarm) == (AlarmStatus.ACTIVE, False, 0)
+    assert len(endpoint.calls) == 1
+
+
+async def _look_once(engine: Engine) -> None:
+    """Start it, and return when all its duties have found nothing to do."""
+    engine.start()
+
+    async def have_looked() -> bool:
+        return all(beat.due_at > beat.good_at for beat in engine.beats)
+
+    await until(have_looked, PATIENCE)
+
+
+async def _is_ready(engine: Engine, job_id: UUID) -> bool:
+    return (await engine.jobs.get(job_id)).ready_at is not None
+
+
+@says("000", 13, "The ladder is 30 s, 1, 2, 4 and 8 minutes.")
+async def test_the_ladder_doubles_from_thirty_seconds(engine: Engine, endpoint: Endpoint, noon: FrozenClock) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint)
+    await noon.advance(MINUTE)
+
+    assert await waits(engine, noon, alarm, 5) == [30, 60, 120, 240, 480]
+
+
+@says("000", 14, "No rung of the ladder is longer than 15 minutes.")
+async def test_no_rung_is_longer_than_fifteen_minutes(engine: Engine, endpoint: Endpoint, noon: FrozenClock) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, max_failures=9)
+    await noon.advance(MINUTE)
+
+    assert (await waits(engine, noon, alarm, 9))[5:] == [900, 900, 900, 900]
+
+
+@says("000", 15, "A cron alarm climbs the same ladder: a dead endpoint is called ever less often.")
+async def test_a_cron_alarm_climbs_the_ladder_across_its_occurrences(
+    engine: Engine, endpoint: Endpoint, noon: FrozenClock
+) -> None:
+    endpoint.status = 500
+    alarm = await set_one(engine, endpoint, cron="* * * * *")
+    called_at: list[int] = []
+    await noon.advance(MINUTE)
+    for seconds in range(0, 931, 30):
+        before = len(endpoint.calls)
+        await deliver(engine)
+        called_at += [seconds] * (len(endpoint.calls) - before)
+        await noon.advance(30 * SECOND)
+
+    assert called_at == [0, 30, 90, 210, 450, 930]
+    assert sum("coalesced" in str(line.note) for line in await deliveries(engine, alarm)) > 0

@@ -298,3 +298,13 @@ async def test_at_clock_changes_a_fixed_time_happens_once(engine: Engine, clock:
         "2026-11-01T05:30:00Z",
         "2026-11-02T06:30:00Z",
     ]
+
+
+# --- as it is from this release on
+
+
+@says("003", 29, "An instant that is not RFC 3339: “invalid fire_at … (want RFC3339)”.")
+async def test_an_instant_that_cannot_be_read_is_refused_alike_by_every_door(doors: Doors) -> None:
+    for text in ("tomorrow", "2030-01-01T09:00:00"):
+        found = await doors.refusals("grpc", fire_at=text)  # where an instant is not a text
+        all_say(found, f"invalid fire_at {text!r} (want RFC3339)")

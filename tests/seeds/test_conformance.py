@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tools.conformance import PAGE, ROOT, make_page, read_proofs
 
 from tests.seeds.sayings import DOCUMENTS, Verdict
+
+ROWS = {"000": 23, "003": 22, "001": 24, "002": 20, "004": 22}
+
+
+def test_every_row_has_one_test() -> None:
+    proofs = read_proofs()
+
+    assert [proof.saying.row for proof in proofs] == [*map(str, range(1, 99)), "98b", *map(str, range(99, 111))]
+    assert Counter(proof.saying.document for proof in proofs) == ROWS
+    assert list(ROWS) == list(DOCUMENTS)
 
 
 def test_every_file_is_about_one_document() -> None:

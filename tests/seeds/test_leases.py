@@ -29,7 +29,7 @@ from pulse.store.pool import Connection
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
 from tests.doors.grpc_client import Client, connected, refused
-from tests.doors.test_grpc_work import completed, shown, streaming
+from tests.doors.test_grpc_work import completed, shown, streaming, submit
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 from tests.sdk.apps_here import working
 from tests.seeds.conftest import Another
@@ -469,3 +469,50 @@ async def test_a_late_report_is_answered_lost_and_its_neighbours_stand(
     assert list(answer.answers) == [pb.LOST, pb.ACCEPTED]
     assert await engine.jobs.get(late) == before
     assert (await engine.jobs.get(other)).status is JobStatus.COMPLETED
+
+
+# --- as it is from this release on
+
+
+@says(
+    "004",
+    94,
+    "Owned by another worker, a job is untouched by a heartbeat or a report.",
+    verdict="deviates",
+    decision="0023",
+    because="so it is, and whoever speaks for another's claim is answered LOST, item by item.",
+)
+async def test_who_speaks_for_anothers_claim_is_answered_lost(settings: Settings, engine: Engine) -> None:
+    theirs, own = await submit(engine, 2)
+    claims = {claim.id: claim for claim in await engine.claims.claim("mail", worker="local/w1", slots=1)}
+    claims |= {claim.id: claim for claim in await engine.claims.claim("mail", worker="local/w2", slots=1)}
+    before = await engine.jobs.get(theirs)
+    leases = [shown(claims[theirs]), shown(claims[own])]
+
+    async with served(settings) as client:
+        beat = await client.work.Heartbeat(pb.HeartbeatRequest(worker="w2", leases=leases))
+        reports = [completed(each) for each in leases]
+        report = await client.work.ReportResults(pb.ReportResultsRequest(worker="w2", reports=reports))
+
+    assert list(beat.answers) == list(report.answers) == [pb.LOST, pb.ACCEPTED]
+    assert await engine.jobs.get(theirs) == before
+    assert (await engine.jobs.get(own)).status is JobStatus.COMPLETED
+
+
+@says("004", "98b", "… whatever has killed the worker, and whoever watches.")
+async def test_a_fresh_process_reaps_at_its_first_look(engine: Engine, another: Another, noon: FrozenClock) -> None:
+    """A server that is started again and again recovers jobs as well as one that lives."""
+    job_id = await submit_one(engine)
+    for _ in range(6):
+        await (await another()).duties.watch()  # each is killed before its next look
+        await noon.advance(WATCH)
+    await claim_one(engine)
+    recovered_after = None
+
+    for looks in range(1, 7):
+        await noon.advance(WATCH)
+        await (await another()).duties.watch()
+        if recovered_after is None and (await engine.jobs.get(job_id)).status is JobStatus.RETRYING:
+            recovered_after = looks * WATCH
+
+    assert recovered_after == LEASE + WATCH

@@ -22,6 +22,7 @@ from pulse.store.statements import load_statements
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
+from tests.doors.command_line import call_json
 from tests.doors.grpc_client import connected
 from tests.doors.http_client import served_http
 from tests.factories import a_new_job, a_report, claim_one
@@ -453,3 +454,112 @@ async def test_a_pause_and_a_delete_that_came_first_win(engine: Engine, noon: Fr
 
     untouched = await engine.schedules.get("untouched")
     assert [job.schedule_id for job in await jobs_made(engine)] == [untouched.id]
+
+
+# --- as it is from this release on
+
+
+@says(
+    "001",
+    50,
+    "The loop looks every second, and takes at most 100 that are due.",
+    verdict="deviates",
+    decision="0025",
+    because="both are settings, and a batch is larger: it takes a tenth of a second.",
+)
+async def test_tick_and_batch_are_settings(another: Another, noon: FrozenClock) -> None:
+    defaults: Any = Settings.from_env({})
+    given: Any = Settings.from_env({"PULSE_SCHEDULE_TICK": "4s", "PULSE_SCHEDULE_BATCH": "3"})
+    assert defaults.schedule_tick == SECOND
+    assert defaults.schedule_batch >= 100
+
+    engine = await another(schedule_batch=given.schedule_batch)
+    for number in range(8):
+        await create(engine, name=f"s{number}", every=MINUTE)
+    await noon.advance(MINUTE)
+    assert [await engine.duties.fires.fire_due() for _ in range(4)] == [3, 3, 2, 0]
+
+    longer = {"notify": False, "tick": HOUR, "alarm_tick": HOUR}  # where nobody is told of schedules
+    looking = await another(schedule_tick=given.schedule_tick, **longer)
+    assert timedelta() < await looking.duties.promote() <= 4 * SECOND
+
+
+@says(
+    "001",
+    68,
+    "A tick takes at most 100 schedules, so a larger backlog drains over several ticks.",
+    verdict="deviates",
+    decision="0025",
+    because="a full batch is followed by the next at once.",
+)
+async def test_a_full_batch_is_followed_by_the_next_at_once(another: Another, noon: FrozenClock) -> None:
+    engine = await another(schedule_batch=3)
+    for number in range(20):
+        await create(engine, name=f"s{number}", every=MINUTE)
+    await noon.advance(MINUTE)
+
+    while not await engine.duties.fires.step():  # it asks to be called again without a pause
+        pass
+
+    assert len(await jobs_made(engine)) == 20
+
+
+@says("001", 59, "The fires of a schedule are its jobs, found by its id, and were fired when they were submitted.")
+async def test_the_fires_of_a_deleted_schedule_are_found_by_its_id(
+    engine: Engine, noon: FrozenClock, settings: Settings
+) -> None:
+    schedule = await create(engine)
+    await create(engine, name="other")
+    await noon.advance(MINUTE + SECOND)
+    await fire(engine)
+    [job] = [job for job in await jobs_made(engine) if job.schedule_id == schedule.id]
+    assert (await fires_of(engine))[0].logged_at == job.submitted_at == noon.instant
+    await engine.schedules.delete(NAME)
+
+    env = {"PULSE_DATABASE_URL": str(settings.database_url)}
+    async with served_http(settings) as http, connected(str(http.server.address)) as grpc:
+        fires = await http.done("GET", f"/v1/schedules/{schedule.id}/fires")
+        jobs = await http.done("GET", f"/v1/jobs?schedule_id={schedule.id}")
+        grpc_fires = await grpc.schedules.ListFires(pb.ListFiresRequest(name=str(schedule.id)))
+        job_filter: Any = pb.JobFilter
+        wanted = job_filter(schedule_id=str(schedule.id))
+        grpc_jobs = await grpc.operate.ListJobs(pb.ListJobsRequest(filter=wanted))
+        cli_fires = await asyncio.to_thread(call_json, "schedules", "fires", schedule.id, **env)
+        cli_jobs = await asyncio.to_thread(call_json, "jobs", "list", "--schedule", schedule.id, **env)
+
+    assert [each["job_id"] for each in fires["fires"]] == [str(job.id)]
+    assert [each["id"] for each in jobs["jobs"]] == [str(job.id)]
+    assert [each.job_id for each in grpc_fires.fires] == [str(job.id)]
+    assert [each.id for each in grpc_jobs.jobs] == [str(job.id)]
+    assert [each["job_id"] for each in cli_fires["fires"]] == [str(job.id)]
+    assert [each["id"] for each in cli_jobs["jobs"]] == [str(job.id)]
+
+
+@says(
+    "001",
+    61,
+    "What fell due during a pause fires when it ends.",
+    verdict="deviates",
+    decision="0025",
+    because="a once schedule runs, unless its catch-up is skip; a series goes on with what is to come, and records "
+    "what it passed over.",
+)
+async def test_a_once_schedule_paused_over_its_instant_runs_on_resume(engine: Engine, noon: FrozenClock) -> None:
+    await create(engine, name="once", at=NOON + MINUTE)
+    await create(engine, name="skip", at=NOON + MINUTE, catch_up=CatchUp.SKIP)
+    await create(engine)
+    for name in ("once", "skip", NAME):
+        await engine.schedules.pause(name)
+    await noon.advance(HOUR)
+    for name in ("once", "skip", NAME):
+        await engine.schedules.resume(name)
+
+    await fire(engine)
+
+    once = await engine.schedules.get("once")
+    assert [job.schedule_id for job in await jobs_made(engine)] == [once.id]
+    assert once.status is ScheduleStatus.COMPLETED
+    assert (await engine.schedules.get("skip")).status is ScheduleStatus.COMPLETED
+    passed_over = [(line.outcome, line.occurrences, line.reason) for line in await fires_of(engine)]
+    assert passed_over == [(FireOutcome.SKIPPED, 60, "paused")]
+    assert (await engine.schedules.get(NAME)).next_run_at == NOON + HOUR + MINUTE
