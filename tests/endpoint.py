@@ -18,6 +18,7 @@ class Call(NamedTuple):
     body: dict[str, Any]
     raw: bytes
     at: datetime
+    method: str
 
     @property
     def wake_id(self) -> str:
@@ -41,7 +42,7 @@ class Endpoint:
     async def answer(self, request: web.Request) -> web.Response:
         raw = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.calls.append(Call(request.path, headers, json.loads(raw), raw, datetime.now(UTC)))
+        self.calls.append(Call(request.path, headers, json.loads(raw), raw, datetime.now(UTC), request.method))
         async with self.arrived:
             self.arrived.notify_all()
         await self.gate.wait()

@@ -18,9 +18,9 @@ async def connected(url: str | None) -> AsyncIterator[asyncpg.Connection]:
         conn.terminate()
 
 
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again: there is no event for what another session does. Fails after five seconds."""
-    async with asyncio.timeout(5):
+async def until(condition: Callable[[], Awaitable[object]], within: float = 5) -> None:
+    """Ask again and again: there is no event for what another session does. Fails after so many seconds."""
+    async with asyncio.timeout(within):
         while True:
             if await condition():
                 return

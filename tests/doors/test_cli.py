@@ -172,14 +172,14 @@ def groups(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
             yield from groups(each, *path, name)
 
 
-def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+def every_path(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
     yield path
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
-            yield from commands(each, *path, name)
+            yield from every_path(each, *path, name)
 
 
-@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+@pytest.mark.parametrize("path", list(every_path(cli)), ids=" ".join)
 def test_help_fits_eighty_columns(path: tuple[str, ...]) -> None:
     text = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).output
 

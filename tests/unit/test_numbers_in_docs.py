@@ -21,7 +21,7 @@ from pulse.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-UNITS = {
+UNITS: dict[str, timedelta | int] = {
     "ms": timedelta(milliseconds=1),
     "s": timedelta(seconds=1),
     "second": timedelta(seconds=1),
