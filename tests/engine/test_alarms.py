@@ -347,7 +347,7 @@ async def test_headers_that_come_back_as_they_are_shown_are_kept_for_the_same_ur
 ) -> None:
     first = await set_one(engine, name="tea", headers={"x-key": "one", "x-b": "b"})
 
-    again = await set_one(engine, name="tea", headers=dict(first.headers) | {"x-b": "c"}, label="new")
+    again = await set_one(engine, name="tea", headers={**first.headers, "x-b": "c"}, label="new")
 
     assert (again.id, again.label) == (first.id, "new")
     [row] = await conn.fetch("select headers from pulse.alarms where id = $1", first.id)

@@ -146,9 +146,8 @@ class Alarms:
     async def _with_kept_headers(self, new: NewAlarm) -> NewAlarm:
         """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
         the same url: whoever could send them elsewhere would see what they say."""
-        own, found = new.name, None
-        if own is not None:
-            found = await self._database.run(lambda conn: store.find_headers(conn, owner=new.owner, name=own))
+        own = new.name or ""  # which no alarm is called
+        found = await self._database.run(lambda conn: store.find_headers(conn, owner=new.owner, name=own))
         kept = found[1] if found and found[0] == new.url else {}
         headers = {name: kept.get(name, HIDDEN) if value == HIDDEN else value for name, value in new.headers.items()}
         for name, value in headers.items():
