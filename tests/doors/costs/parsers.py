@@ -31,8 +31,6 @@ TEXTS = ("Iterable[str]", "Sequence[str]")
 # These take settings, which are the operator's own, or what was parsed already.
 OTHERS = {
     "known_scopes",
-    "parse_server_url",
-    "parse_listen",
     "read_networks",
     "read_proxies",
     "resolve_once",
