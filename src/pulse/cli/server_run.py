@@ -45,7 +45,7 @@ class ServerPlan:
     log_level: str | None = None
     log_format: str | None = None
     as_json: bool = False
-    until_stdin_ends: bool = False  # a child of `pulse dev`, which says for itself what runs
+    until_stdin_ends: bool = False  # a child of `pulse dev`
     admit: str | None = None  # the hash of that one's own secret
 
 
@@ -103,7 +103,9 @@ class ServerProcess:
                 admitted = bytes.fromhex(self._plan.admit) if self._plan.admit else None
                 self._server = await stack.enter_async_context(open_server(self._settings, admitted=admitted))
                 calm_collector()
-                if not self._plan.until_stdin_ends:
+                if self._plan.until_stdin_ends:
+                    say("ready")  # to `pulse dev`, which says for itself what runs
+                else:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
                 tell_manager(READY)
                 await self._is_told_to_stop.wait()
