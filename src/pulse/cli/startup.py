@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from pulse.model.errors import DatabaseUnreachable, ServerUnreachable
-from pulse.sdk.logs import Logs, install_job_fields, write_logs
+from pulse.sdk.logs import Logs, install_job_fields, stderr_has_colour, write_logs
 from pulse.timing.backoff import Backoff
 from pulse.timing.duration import format_duration
 
@@ -21,7 +21,7 @@ def set_up_logs(level: str | None, form: str | None) -> None:
     install_job_fields()
     if logging.getLogger().handlers and level is None and form is None:
         return
-    write_logs(Logs(form or "text", logging.getLevelNamesMapping()[(level or "info").upper()]))
+    write_logs(Logs(form or "text", logging.getLevelNamesMapping()[(level or "info").upper()], stderr_has_colour()))
 
 
 async def wait_for_database(

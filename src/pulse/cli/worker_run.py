@@ -27,6 +27,7 @@ from pulse.model.errors import InvalidApp, PulseError
 from pulse.sdk.collector import calm_collector
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
+from pulse.sdk.run_log import RunLog
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker
 from pulse.store import migrate
@@ -121,7 +122,13 @@ class WorkerProcess:
         self._app = app
         self._settings = app.settings
         self._worker = Worker(
-            app, topics=plan.topics or None, open_link=self._open_link, on_ready=lambda: tell_manager(READY)
+            app,
+            topics=plan.topics or None,
+            open_link=self._open_link,
+            on_ready=lambda: tell_manager(READY),
+            run_log=RunLog(
+                self._settings.redaction, level=logging.INFO if plan.is_dev else logging.DEBUG, is_detailed=plan.is_dev
+            ),
         )
         self._health = Health(self._worker, self._ask_database, self._metrics)
         self._link: Link | None = None
