@@ -215,11 +215,14 @@ class AlarmNotFound(NotFound):
         super().__init__(f"no alarm {str(key)[:200]!r}: the id or name is wrong, or retention has removed it")
 
 
+NO_SUCH_JOB = "the id is wrong, or retention has removed it, or its transaction has not committed"
+
+
 class JobNotFound(NotFound):
     code = "job_not_found"
 
     def __init__(self, job_id: UUID, *, hint: str = "") -> None:
-        super().__init__(f"no job {job_id}: {hint or 'the id is wrong, or retention has removed it'}")
+        super().__init__(f"no job {job_id}: {hint or NO_SUCH_JOB}")
         self.job_id = job_id
 
 
@@ -377,8 +380,10 @@ class JobCanceled(Unfinished):
 class ResultTimeout(Unfinished, TimeoutError):
     code = "result_timeout"
 
-    def __init__(self, job_id: UUID, status: str, seconds: float) -> None:
-        super().__init__(f"job {job_id} is still {status} after {seconds:g} s; it goes on, so ask again later")
+    def __init__(self, job_id: UUID, status: str, seconds: float, *, why: str = "") -> None:
+        """`why`: sentences about what it waits for, where that is known."""
+        why = why or f"It goes on, so ask again later; `pulse explain {job_id}` says what it waits for."
+        super().__init__(f"job {job_id} is still {status} after {seconds:g} s. {why}")
         self.job_id = job_id
 
 
