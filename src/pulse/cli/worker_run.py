@@ -15,12 +15,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.exit_codes import OK, REFUSED, UNAVAILABLE
 from pulse.cli.manager import READY, STOPPING, tell_manager
 from pulse.cli.output import plural
 from pulse.cli.session import Session, new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
-from pulse.cli.worker_banner import introduce
+from pulse.cli.worker_banner import introduce, without_password
 from pulse.cli.worker_schedules import see_to_schedules
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidApp, PulseError
@@ -146,11 +146,11 @@ class WorkerProcess:
                     serve_health(self._health, host=self._plan.health_host, port=port)
                 )
             introduce(self._plan, self._app, self._worker, health_port=port)
-            if await self._has_database():
+            if has_database := await self._has_database():
                 calm_collector()
                 await self._worker.run()
         await _end_other_tasks()
-        return self._exit_code()
+        return self._exit_code() if has_database else UNAVAILABLE
 
     def _exit_code(self) -> int:
         unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
@@ -163,12 +163,18 @@ class WorkerProcess:
     async def _has_database(self) -> bool:
         # A server may be deployed after us, so it has all the time in the world.
         patience = None if self._settings.server_url else self._settings.patience
-        return await wait_for_database(self._prepare_database, patience=patience, told_to_stop=self._is_told_to_stop)
+        return await wait_for_database(
+            self._prepare_database,
+            where=without_password(self._settings.server_url or str(self._settings.database_url)),
+            patience=patience,
+            told_to_stop=self._is_told_to_stop,
+        )
 
     async def _prepare_database(self) -> None:
         if self._settings.server_url:  # which sees to its own
-            async with open_link(self._settings):
-                return
+            async with open_link(self._settings) as link:
+                await link.check_access(self._worker.name)
+            return
         if self._plan.is_dev:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)

@@ -10,13 +10,13 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse.engine.masks import mask_report
 from pulse.links.opening import open_link as open_any
-from pulse.model.errors import InvalidOption, PulseError
+from pulse.model.errors import InvalidOption, LimitReached, PulseError, Unavailable
 from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
 from pulse.sdk.claiming import Claiming
@@ -109,7 +109,11 @@ class Worker:
         refuse_while_loading()
         if any(task.where == "process" for task in self.app.tasks.values()):
             path_of(self.app)  # refused now, not by every job: a process has to find the app again
-        async with self._open_link(self.settings) as link, Hooks(self.app, link) as hooks:
+        async with AsyncExitStack() as stack:
+            link = await stack.enter_async_context(self._open_link(self.settings))
+            with suppress(Unavailable, LimitReached):  # that passes; being refused does not
+                await link.check_access(self.name)
+            hooks = await stack.enter_async_context(Hooks(self.app, link))
             self._link, self._hooks = link, hooks
             self._loop = asyncio.get_running_loop()
             self._reporter = Reporter(link, self._settled, before_settling=self._run_log.look)
