@@ -38,6 +38,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_topic_of_no_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    app = Pulse()
+    app.task(name="send", topic="mail")(print_nothing)
+
+    worker_run.tell_of_strange_topics(Plan(app="tasks:app", topics=("mail", "nosuch")), app)
+
+    assert caplog.messages == ["no task of this app has the topic 'nosuch': it has mail"]
+
+
+def print_nothing() -> None: ...
+
+
 # What is refused
 
 
@@ -308,6 +320,18 @@ def test_a_pyproject_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -
 
     with pytest.raises(InvalidApp, match=r"pyproject\.toml"):
         find_app(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [("nosuch.py", "there is no file nosuch.py in"), ("nosuch.tasks:app", "there is no module 'nosuch.tasks' in")],
+)
+def test_dev_refuses_at_once_what_is_not_there(folder: Path, app: str, said: str) -> None:
+    result = run_in(folder, "dev", app)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: {said}")
+    assert not (folder / ".pulse").exists()
 
 
 def test_dev_says_what_to_do_where_it_finds_none(tmp_path: Path) -> None:

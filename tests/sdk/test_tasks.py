@@ -102,7 +102,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
             yield 1
 
     with pytest.raises(InvalidTask, match="executor 'gpu'"):
-        app.task(executor="gpu")(lambda: None)  # type: ignore[call-overload]
+        app.task(name="sum", executor="gpu")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidOption, match=r"a task takes aliases, .*priority"):
         app.task(dealy="5m")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidName):

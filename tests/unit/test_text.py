@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.model.errors import InvalidInput, InvalidName, InvalidPayload
+from pulse.model.errors import IllegalTransition, InvalidInput, InvalidName, InvalidPayload
+from pulse.model.jobs import JobEvent, JobStatus
 from pulse.model.text import ERROR_LIMIT, check_json, check_name, check_topic, clean_error, encode_json
 
 
@@ -110,3 +113,13 @@ def test_a_string_may_read_like_a_number_that_is_too_small(text: str) -> None:
 
     with pytest.raises(InvalidPayload, match="decimals"):
         check_json("payload", json.dumps([text])[:-1] + ", 1e-9999]")
+
+
+def test_every_illegal_move_is_told_in_plain_words() -> None:
+    for status in JobStatus:
+        for event in JobEvent:
+            said = str(IllegalTransition(UUID(int=7), status, event)).removeprefix(f"job {UUID(int=7)} is ")
+            assert re.fullmatch(r"(already )?[a-z ]+(, so it cannot [a-z ]+)?", said), (status, event, said)
+
+    assert str(IllegalTransition(UUID(int=7), "CANCELED", "CANCEL")) == f"job {UUID(int=7)} is already canceled"
+    assert str(IllegalTransition(UUID(int=7), "RUNNING", "REPLAY")).endswith("is running, so it cannot be replayed")

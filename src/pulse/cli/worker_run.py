@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pulse.cli.exit_codes import OK, REFUSED, UNAVAILABLE
 from pulse.cli.manager import READY, STOPPING, tell_manager
-from pulse.cli.output import plural
+from pulse.cli.output import plural, say
 from pulse.cli.session import Session, new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
 from pulse.cli.worker_banner import introduce, without_password
@@ -146,6 +146,7 @@ class WorkerProcess:
                     serve_health(self._health, host=self._plan.health_host, port=port)
                 )
             introduce(self._plan, self._app, self._worker, health_port=port)
+            tell_of_strange_topics(self._plan, self._app)
             if has_database := await self._has_database():
                 calm_collector()
                 await self._worker.run()
@@ -154,7 +155,9 @@ class WorkerProcess:
 
     def _exit_code(self) -> int:
         unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
-        if unfinished:
+        if unfinished and self._plan.is_dev:
+            say(f"{plural(unfinished, 'job')} given back, to run again.", to_stderr=True)
+        elif unfinished:
             log.warning("%s did not finish in time: given back", plural(unfinished, "handler"))
         return REFUSED if unfinished or self._worker.unreported or self._signals > 1 else OK
 
@@ -223,6 +226,13 @@ class WorkerProcess:
     def _hurry(self, name: str) -> None:
         self._worker.stop_now()
         log.info("%s again: giving back what still runs", name)
+
+
+def tell_of_strange_topics(plan: Plan, app: Pulse) -> None:
+    """Not refused: jobs of any task may be enqueued to any topic."""
+    for topic in plan.topics:
+        if topic not in app.topics:
+            log.warning("no task of this app has the topic %r: it has %s", topic, ", ".join(app.topics))
 
 
 async def _end_other_tasks() -> None:

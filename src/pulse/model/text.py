@@ -51,6 +51,8 @@ def check_topic(topic: object) -> str:
 
 def check_text(option: str, text: str, limit: int = NAME_LIMIT) -> str:
     """A free text of the caller's, a reason or a key: refused if Postgres cannot store it."""
+    if not isinstance(text, str):
+        raise InvalidOption(option, text, "it must be text")
     if _UNSTORABLE.search(text):
         raise InvalidOption(option, text[:40], "U+0000 and lone surrogates cannot be stored")
     if not 1 <= len(text) <= limit:
