@@ -42,6 +42,7 @@ RIGHT = {
     "Path | None": "the path of a file or folder",
 }
 A_TEXT = "a text"
+SLIP = 2  # characters too many or too few
 ALIKE = 0.8  # how much two names must have in common for one to be a misspelling of the other
 _OTHERS = {"config", "server", "sink", "source", "cookie", "clientconfig", "binary", "latency_msec"}  # PulseAudio's
 _told: set[str] = set()  # of the misspelt variables
@@ -265,7 +266,8 @@ def _tell_of_misspelt(env: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name in sorted(own - known.keys() - _OTHERS - _told):
         from difflib import get_close_matches  # needed by few, so nobody else waits for it
 
-        if near := get_close_matches(name, list(known), n=1, cutoff=ALIKE):
+        alike = [each for each in known if abs(len(each) - len(name)) <= SLIP]  # a flag's has a command in it
+        if near := get_close_matches(name, alike, n=1, cutoff=ALIKE):
             _told.add(name)
             log.warning(
                 "PULSE_%s is not a setting, so it is not read: did you mean PULSE_%s?", name.upper(), near[0].upper()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulse import Pulse
-from pulse.errors import InvalidInput, InvalidOption, InvalidSettings, InvalidTask, PulseError
+from pulse.errors import DatabaseUnreachable, InvalidInput, InvalidOption, InvalidSettings, InvalidTask, PulseError
 from pulse.sdk.words import WORDS, translate
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing
@@ -112,3 +113,17 @@ def test_a_setting_that_there_is_not_or_is_of_another_kind() -> None:
     assert said_by(lambda: Pulse(pool_size="many").settings, kind=InvalidSettings) == many
     assert said_by(lambda: Pulse(pool_size=[]).settings) == "pool_size must be a whole number, such as 10, not []"
     assert Pulse(grace=5).settings.grace == timedelta(seconds=5)
+
+
+def test_a_database_that_is_not_there_is_told_without_the_drivers_own_traceback() -> None:
+    app = Pulse("postgresql://nobody@127.0.0.1:1/x", patience="100ms")
+
+    @app.task
+    def send() -> None: ...
+
+    with closing(app), pytest.raises(DatabaseUnreachable, match="is it running, is the address right") as raised:
+        send.enqueue()
+
+    text = "".join(traceback.format_exception(raised.value))
+    assert "asyncpg" not in text
+    assert text.count("Traceback (most recent call last)") == 1

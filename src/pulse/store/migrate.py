@@ -203,7 +203,7 @@ async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
         conn: asyncpg.Connection = await asyncpg.connect(**connect_options(settings))
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
-        raise translate(error, settings) from error
+        raise translate(error, settings) from None
     return conn
 
 
