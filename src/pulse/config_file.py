@@ -15,10 +15,10 @@ import os
 import re
 import stat
 import tomllib
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidSettings
+from pulse.settings import RIGHT, suggest_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,11 +34,6 @@ PLACES_OF_POSTGRES = frozenset({"auto", "system", "wheel"})  # anything else is 
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|[?&]password=")
 _warned: set[Path] = set()  # once for each file is enough
 
-RIGHT = {
-    "int": "a whole number, such as 10",
-    "bool": "true or false",
-    "timedelta": 'a length of time, such as "30s" or "5m", or a number of seconds',
-}
 A_TEXT = "a text in quotes"
 
 
@@ -92,9 +87,7 @@ def _settings(path: Path, document: dict[str, Any], kinds: Mapping[str, str]) ->
 
 def _unknown(key: str, kinds: Iterable[str]) -> str:
     plain = key.lower().replace("-", "_").removeprefix("pulse_")
-    near = get_close_matches(plain, kinds, n=1)
-    hint = f"did you mean {near[0]}?" if near else "docs/reference/settings.md lists all there are"
-    return f"{key[:60]} is not a setting: {hint}"
+    return f"{key[:60]} is not a setting: {suggest_setting(plain, kinds)}"
 
 
 def _text(path: Path, key: str, value: object, kind: str) -> str:

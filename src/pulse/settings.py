@@ -7,6 +7,7 @@ file: the one that `PULSE_CONFIG` names, else `pulse.toml` in the working direct
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import dataclass, field, fields
@@ -22,7 +23,9 @@ from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+log = logging.getLogger("pulse.settings")
 
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
@@ -31,6 +34,18 @@ LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the larges
 MOST_MESSAGE = 1 << 30
 CONFIG_FILE = Path("pulse.toml")
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
+RIGHT = {
+    "int": "a whole number, such as 10",
+    "bool": "true or false",
+    "timedelta": 'a length of time, such as "30s" or "5m", or a number of seconds',
+    "Path": "the path of a file or folder",
+    "Path | None": "the path of a file or folder",
+}
+A_TEXT = "a text"
+SLIP = 2  # characters too many or too few
+ALIKE = 0.8  # how much two names must have in common for one to be a misspelling of the other
+_OTHERS = {"config", "server", "sink", "source", "cookie", "clientconfig", "binary", "latency_msec"}  # PulseAudio's
+_told: set[str] = set()  # of the misspelt variables
 MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
     "schedule_batch": 1,
@@ -114,6 +129,7 @@ class Settings:
     keep_deliveries: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not SCHEMA_NAME.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise InvalidSettings(
                 f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit or pg_, "
@@ -130,6 +146,17 @@ class Settings:
         self._check_lengths()
         self._check_server()
         self._check_alarms()
+
+    def _check_kinds(self) -> None:
+        """Before anything is compared: what is of another kind would be refused in Python's words, or much later."""
+        for each in fields(self):
+            value, kind = getattr(self, each.name), str(each.type)
+            if value is None and kind.endswith(" | None"):
+                continue
+            wanted = KINDS[kind.removesuffix(" | None")]
+            if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+                shown = f", not {value!r}" if wanted is not str else f", not of the kind {type(value).__name__}"
+                raise InvalidSettings(f"{each.name} must be {RIGHT.get(kind, A_TEXT)}{shown}")
 
     @property
     def redaction(self) -> Redaction:
@@ -187,6 +214,7 @@ class Settings:
         """Read the environment, and a configuration file for what it does not say; `overrides` that are not None
         (flags, or what the code says) win, read alike."""
         kinds = {each.name: str(each.type) for each in fields(cls)}
+        _tell_of_misspelt(env, kinds)
         file, written = _find_config(env, kinds)
         found: dict[str, Any] = {name: _read_from_file(file, name, kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
@@ -198,7 +226,7 @@ class Settings:
                 found[name] = _read(variable, kind, text)
         for name, value in overrides.items():
             if value is not None:
-                found[name] = _read(f"PULSE_{name.upper()}", kinds[name], value) if isinstance(value, str) else value
+                found[name] = _read_given(name, kinds[name], value)
         try:
             return cls(**found)
         except InvalidInput as error:
@@ -232,26 +260,49 @@ def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path
 
 def _read_from_file(file: Path, name: str, kind: str, text: str) -> object:
     """As `_read`, without quoting the value: it may be a secret under the wrong name."""
-    from pulse.config_file import RIGHT
-
     try:
         return _read(name, kind, text)
     except InvalidSettings:
         raise InvalidSettings(f"{file}: {name} must be {RIGHT[kind]}") from None
 
 
+def suggest_setting(name: str, known: Iterable[str]) -> str:
+    """A sentence for a setting that there is not."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"did you mean {near[0]}?" if near else "docs/reference/settings.md lists all there are"
+
+
+def _tell_of_misspelt(env: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """A variable that almost names a setting is said once, since it would be passed over in silence.
+
+    Others are left alone: every flag of every command has its variable, and PulseAudio's begin alike.
+    """
+    own = {name.removeprefix("PULSE_").lower() for name in env if name.startswith("PULSE_")}
+    for name in sorted(own - known.keys() - _OTHERS - _told):
+        from difflib import get_close_matches  # needed by few, so nobody else waits for it
+
+        alike = [each for each in known if abs(len(each) - len(name)) <= SLIP]  # a flag's has a command in it
+        if near := get_close_matches(name, alike, n=1, cutoff=ALIKE):
+            _told.add(name)
+            log.warning(
+                "PULSE_%s is not a setting, so it is not read: did you mean PULSE_%s?", name.upper(), near[0].upper()
+            )
+
+
+def _read_given(name: str, kind: str, value: object) -> object:
+    """What code or a flag says: as the variable would be written, or as a value."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and kind == "timedelta":
+        value = str(value)  # of seconds, as in a file
+    return _read(name, kind, value) if isinstance(value, str) else value
+
+
 def _read(source: str, kind: str, text: str) -> object:
     try:
         return READERS.get(kind, str)(text)
-    except (InvalidDuration, ValueError) as error:
-        raise InvalidSettings(f"{source}: {error}") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a whole number") from None
+    except (InvalidDuration, ValueError, OverflowError):
+        raise InvalidSettings(f"{source} must be {RIGHT.get(kind, A_TEXT)}, not {text[:100]!r}") from None
 
 
 def _flag(text: str) -> bool:
@@ -262,8 +313,9 @@ def _flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither yes nor no")
 
 
+KINDS: dict[str, type] = {"int": int, "bool": bool, "timedelta": timedelta, "Path": Path, "str": str}
 READERS: dict[str, Callable[[str], object]] = {
-    "int": _whole,
+    "int": int,
     "bool": _flag,
     "timedelta": parse_duration,
     "Path": Path,

@@ -126,7 +126,7 @@ async def test_of_two_operators_the_second_is_told(house: House, visit: Visit) -
 
     await page.evaluate("htmx.trigger(document.querySelector('form[hx-post$=run-now]'), 'submit')")
 
-    await visit.said("is CANCELED, which has no RUN_NOW")
+    await visit.said("is canceled, so it cannot be run ahead of its time")
     assert (await house.engine.jobs.get(job_id)).last_error == "canceled: by the other"
 
 

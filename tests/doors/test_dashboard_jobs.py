@@ -166,15 +166,19 @@ async def test_an_error_is_searched_in_the_newest_failures(http: Http, engine: E
 async def test_two_operators_and_one_job(http: Http, engine: Engine) -> None:
     later, dead = await submit_one(engine, delay=timedelta(hours=1)), await dead_letter(engine)
 
-    for job_id, deed, status in [(later, "run-now", JobStatus.PENDING), (dead, "replay", JobStatus.PENDING),
-                                 (dead, "cancel", JobStatus.CANCELED)]:  # fmt: skip
+    waiting = "is waiting for a worker, so it cannot be replayed"
+    for job_id, deed, status, said in [
+        (later, "run-now", JobStatus.PENDING, "is already waiting for a worker"),
+        (dead, "replay", JobStatus.PENDING, waiting),
+        (dead, "cancel", JobStatus.CANCELED, "is already canceled"),
+    ]:
         first = await post(http, f"/jobs/{job_id}/{deed}")
         job = await engine.jobs.get(job_id)  # type: ignore[arg-type]
         second = await post(http, f"/jobs/{job_id}/{deed}")
 
         assert (first.status_code, job.status) == (204, status)
         assert second.status_code == 409
-        assert f"is {status}, which has no" in second.headers["hx-trigger"]
+        assert said in second.headers["hx-trigger"]
         assert await engine.jobs.get(job_id) == job, "and nothing changed"  # type: ignore[arg-type]
 
 

@@ -9,6 +9,8 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -139,6 +141,24 @@ def test_dev_serves_it_too_on_another_port_if_need_be(settings: Settings, capfd:
             assert httpx.get(f"{said[1]}/v1/info", timeout=PATIENCE).json()["version"]
 
     assert usual not in said[1]
+
+
+def test_two_that_start_at_the_same_moment_have_a_server_each(settings: Settings) -> None:
+    from dataclasses import replace
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        usual = f"127.0.0.1:{free.getsockname()[1]}"
+    both_run = threading.Barrier(2)
+
+    def run(_: int) -> str | None:
+        with dev_server(replace(settings, listen=usual, http_listen=""), "secret") as url:
+            both_run.wait(PATIENCE)
+            return url
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(run, range(2))
+
+    assert one != other
 
 
 # --- the examples

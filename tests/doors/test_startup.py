@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from pulse.cli import startup
 from pulse.cli.startup import wait_for_database
 from pulse.model.errors import DatabaseUnreachable
 
@@ -23,7 +24,7 @@ async def test_the_reason_and_the_patience_are_two_sentences(
         stop.set()
         raise DatabaseUnreachable(why)
 
-    assert not await wait_for_database(prepare, patience=timedelta(minutes=1), told_to_stop=stop)
+    assert not await wait_for_database(prepare, where="here", patience=timedelta(minutes=1), told_to_stop=stop)
     assert ends in caplog.text
 
 
@@ -38,6 +39,40 @@ async def test_the_patience_is_used_to_its_end() -> None:
 
     began = asyncio.get_running_loop().time()
     with pytest.raises(DatabaseUnreachable):
-        await wait_for_database(prepare, patience=patience, told_to_stop=asyncio.Event())
+        await wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=asyncio.Event())
 
     assert tries[-1] - began >= patience.total_seconds()
+
+
+@pytest.mark.parametrize(("patience", "how"), [(None, "until it answers"), (timedelta(seconds=15), "for 15s")])
+async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
+    patience: timedelta | None, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "SILENCE", 0.01)
+    monkeypatch.setattr(startup, "LAST_MOMENT", 0.01)
+    stop, was_canceled = asyncio.Event(), asyncio.Event()
+
+    async def prepare() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            was_canceled.set()
+
+    waiting = asyncio.create_task(wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=stop))
+    while not caplog.messages:
+        await asyncio.sleep(0.001)
+    assert caplog.messages == [f"no answer from db:5432 yet; trying {how}"]
+    stop.set()
+
+    assert await waiting is False
+    assert was_canceled.is_set()
+
+
+async def test_what_was_about_to_answer_when_told_to_stop_may_finish() -> None:
+    stop = asyncio.Event()
+
+    async def prepare() -> None:
+        stop.set()
+        await asyncio.sleep(0.01)  # a migration's last statement
+
+    assert await wait_for_database(prepare, where="here", patience=None, told_to_stop=stop)

@@ -15,13 +15,14 @@ from pulse import Pulse
 from pulse.cli import reload, worker_run
 from pulse.cli.dev import find_app, introduce
 from pulse.cli.reload import Files, places_of
-from pulse.cli.session import Session
+from pulse.cli.session import Session, use
 from pulse.cli.worker_banner import enqueue_line, without_password
 from pulse.cli.worker_plan import Plan
 from pulse.cli.worker_run import choose_settings
 from pulse.model.errors import InvalidApp
 from tests.doors.command_line import call
-from tests.doors.worker_processes import TASKS, run_in
+from tests.doors.worker_processes import TASKS, run_in, started
+from tests.served import Served
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
@@ -35,6 +36,18 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bare.py").write_text("from pulse import Pulse\napp = Pulse()\n")
     (tmp_path / "broken.py").write_text("import nowhere_to_be_found\n")
     return tmp_path
+
+
+def test_a_topic_of_no_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    app = Pulse()
+    app.task(name="send", topic="mail")(print_nothing)
+
+    worker_run.tell_of_strange_topics(Plan(app="tasks:app", topics=("mail", "nosuch")), app)
+
+    assert caplog.messages == ["no task of this app has the topic 'nosuch': it has mail"]
+
+
+def print_nothing() -> None: ...
 
 
 # What is refused
@@ -96,6 +109,61 @@ def test_a_schema_that_is_not_there_is_said_with_what_to_do(folder: Path, settin
 
     assert result.returncode == 5
     assert "run `pulse migrate`" in result.stderr
+
+
+HOOKED = TASKS + "\n@app.on_startup\ndef begin() -> None:\n    print('the hook ran')\n"
+
+
+@pytest.mark.parametrize(
+    ("scopes", "said"),
+    [
+        (None, "this token is not known here"),
+        (["submit"], "token 'web' may not work: it has submit"),
+    ],
+)
+def test_a_token_that_is_refused_ends_it_at_once_and_before_its_hooks(
+    folder: Path, settings: Settings, scopes: list[str] | None, said: str
+) -> None:
+    (folder / "hooked.py").write_text(HOOKED)
+    use(settings, lambda engine: engine.tokens.create("admin", ["admin"]))  # from now on the server asks for one
+    secret = use(settings, lambda engine: engine.tokens.create("web", scopes))[1] if scopes else "pulse_unheard_of"
+    served = Served(settings, count=1)
+    try:
+        url = str(served.start().server_url)
+        result = run_in(folder, "worker", "hooked", PULSE_SERVER_URL=url, PULSE_TOKEN=secret)
+    finally:
+        served.stop()
+
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == f"Error: {said}"
+    assert "Traceback" not in result.stderr
+    assert "the hook ran" not in result.stdout
+
+
+def test_a_role_that_the_database_refuses_ends_it_at_once_and_before_its_hooks(
+    folder: Path, settings: Settings
+) -> None:
+    (folder / "hooked.py").write_text(HOOKED)
+    url = str(settings.database_url).replace("//pulse@", "//nobody_we_know@")
+
+    result = run_in(folder, "worker", "hooked", PULSE_DATABASE_URL=url, PULSE_PATIENCE="1h")
+
+    assert result.returncode == 1
+    assert 'Error: the database refused the connection: role "nobody_we_know" does not exist' in result.stderr
+    assert "the hook ran" not in result.stdout
+
+
+def test_a_server_that_does_not_answer_is_told_and_a_signal_meanwhile_is_obeyed(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # which takes connections, and says nothing
+        url = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        with started(folder, "worker", "tasks", PULSE_SERVER_URL=url) as worker:
+            worker.expect(f"no answer from {url} yet; trying until it answers$")
+            worker.process.terminate()
+            worker.expect("SIGTERM: stopping")
+            said = len(worker.said)
+            assert worker.exit_code() == 5
+
+    assert worker.said[said:] == []
 
 
 def test_a_startup_hook_that_fails_ends_it(folder: Path, settings: Settings) -> None:
@@ -252,6 +320,18 @@ def test_a_pyproject_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -
 
     with pytest.raises(InvalidApp, match=r"pyproject\.toml"):
         find_app(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [("nosuch.py", "there is no file nosuch.py in"), ("nosuch.tasks:app", "there is no module 'nosuch.tasks' in")],
+)
+def test_dev_refuses_at_once_what_is_not_there(folder: Path, app: str, said: str) -> None:
+    result = run_in(folder, "dev", app)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: {said}")
+    assert not (folder / ".pulse").exists()
 
 
 def test_dev_says_what_to_do_where_it_finds_none(tmp_path: Path) -> None:

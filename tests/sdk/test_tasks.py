@@ -102,11 +102,11 @@ def test_what_cannot_be_a_task_is_refused() -> None:
             yield 1
 
     with pytest.raises(InvalidTask, match="executor 'gpu'"):
-        app.task(executor="gpu")(lambda: None)  # type: ignore[call-overload]
+        app.task(name="sum", executor="gpu")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidOption, match=r"a task takes aliases, .*priority"):
-        app.task(dealy="5m")(lambda: None)  # type: ignore[call-overload]
+        app.task(name="sum", dealy="5m")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidName):
-        app.task(name="")(lambda: None).using(topic="a\x00b").enqueue()
+        app.task(name="sum")(lambda: None).using(topic="a\x00b").enqueue()
     assert not [name for name in app.tasks if "numbers" in name]
 
 

@@ -41,10 +41,13 @@ def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, set
 
     with started(folder, "dev", **database) as dev:
         assert dev.expect("schedules (1 created$|declared in code were not synced)")[1] == "1 created"
-        python_in(folder, "from tasks import hello; hello.enqueue('ada')", **database)
-        dev.expect("greeting ada")
+        python_in(folder, "from tasks import hello, wait; hello.enqueue('ada'); wait.enqueue(600)", **database)
+        missing = {"greeting ada", "waiting"}
+        while missing:
+            missing.discard(dev.expect("greeting ada|waiting(?=  job)")[0])
         dev.process.send_signal(signal.SIGINT)
         assert dev.exit_code() == 0
+        assert dev.text.endswith("1 job given back, to run again.\nStopped.\n")
 
     assert [token.name for token in use(settings, lambda engine: engine.tokens.list())] == ["reader"]
     assert "pulse_" not in dev.text

@@ -9,8 +9,10 @@ import logging
 import pickle
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from datetime import datetime
 
 import pytest
 from msgspec import structs
@@ -21,6 +23,8 @@ from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
 from tests.tracing import collecting
 
 log = logging.getLogger("shop.tasks")
+
+WHEN = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d"
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +66,40 @@ def fail(message: str) -> None:
 def test_text_has_the_job_behind_the_message(job: Context) -> None:
     line = written(TextFormatter(), lambda: log.warning("charged %s", "card"))
 
-    expected = rf"\d\d:\d\d:\d\d WARNING shop\.tasks  charged card  job={job.job_id} task=shop\.charge attempt=1\n"
+    expected = rf"{WHEN} WARNING shop\.tasks  charged card  job={job.job_id} task=shop\.charge attempt=1\n"
     assert re.fullmatch(expected, line)
+
+
+def test_text_has_the_date_and_the_zone_whatever_zone_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/Chicago")
+    time.tzset()
+    try:
+        line = written(TextFormatter(), lambda: log.warning("charged"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert re.match(rf"{WHEN} ", line)
+    assert re.match(r"\S+-0[56]:00 ", line)
+    assert abs(datetime.fromisoformat(line.split()[0]).timestamp() - time.time()) < 60
+
+
+def test_text_names_its_job_once(job: Context) -> None:
+    text = written(TextFormatter(), lambda: log.warning("job %s is late", job.job_id))
+
+    assert text.endswith(f" shop.tasks  job {job.job_id} is late  task=shop.charge\n")
+    named = written(TextFormatter(), lambda: log.warning("shop.charge is late  job=%s", job.job_id))
+    assert named.endswith(f" shop.tasks  shop.charge is late  job={job.job_id}\n")
+
+
+def test_only_our_own_colours_reach_the_terminal(job: Context) -> None:
+    line = written(TextFormatter(has_colour=True), lambda: log.warning("\x1b[31mred"))
+
+    assert "\x1b[33mWARNING\x1b[0m" in line
+    assert r" \x1b[31mred " in line
+    assert re.sub("\x1b\\[[0-9;]*m", "", line).endswith(
+        rf" WARNING shop.tasks  \x1b[31mred  job={job.job_id} task=shop.charge attempt=1" + "\n"
+    )
 
 
 def test_outside_a_job_text_has_no_fields() -> None:

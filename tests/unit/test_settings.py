@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import MISSING, FrozenInstanceError, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from pulse.model.errors import InvalidInput, InvalidSettings
@@ -150,12 +152,20 @@ def test_so_may_no(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("PULSE_LEASE", "soon", "PULSE_LEASE: 'soon' is not a duration"),
-        ("PULSE_TICK", "-5s", "PULSE_TICK: '-5s' is not a duration"),
-        ("PULSE_BUCKETS", "many", "PULSE_BUCKETS: 'many' is not a whole number"),
+        (
+            "PULSE_LEASE",
+            "soon",
+            'PULSE_LEASE must be a length of time, such as "30s" or "5m", or a number of seconds, not',
+        ),
+        (
+            "PULSE_TICK",
+            "-5s",
+            'PULSE_TICK must be a length of time, such as "30s" or "5m", or a number of seconds, not',
+        ),
+        ("PULSE_BUCKETS", "many", "PULSE_BUCKETS must be a whole number, such as 10, not 'many'"),
         ("PULSE_BUCKETS", "1.5", "PULSE_BUCKETS"),
         ("PULSE_POOL_SIZE", "0", "pool_size must be at least 1, not 0"),
-        ("PULSE_NOTIFY", "maybe", "PULSE_NOTIFY: 'maybe' is neither yes nor no"),
+        ("PULSE_NOTIFY", "maybe", "PULSE_NOTIFY must be true or false, not 'maybe'"),
         ("PULSE_SCHEMA", "Pulse", "schema 'Pulse' must be lower-case"),
     ],
 )
@@ -268,3 +278,41 @@ def test_settings_that_are_printed_show_no_secret() -> None:
     shown = repr(Settings(database_url=url, listen_url=url, token="pulse_S3cret", alarm_token="S3cret"))
 
     assert "S3cret" not in shown
+
+
+# --- variables that nobody reads
+
+
+def _flags(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """The variable of every flag of every command."""
+    for parameter in command.params:
+        if parameter.envvar is not None:  # which it has instead
+            continue
+        yield "_".join(["PULSE", *words, str(parameter.name)]).upper()
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _flags(child, (*words, name))
+
+
+def test_a_misspelt_variable_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.settings._told", set())
+    for _ in range(2):
+        Settings.from_env({"PULSE_POOLSIZE": "3", "PULSE_DATABASEURL": "x", "PULSE_ZEBRA": "1"})
+
+    assert caplog.messages == [
+        "PULSE_DATABASEURL is not a setting, so it is not read: did you mean PULSE_DATABASE_URL?",
+        "PULSE_POOLSIZE is not a setting, so it is not read: did you mean PULSE_POOL_SIZE?",
+    ]
+
+
+def test_variables_of_flags_and_of_other_programs_are_left_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pulse.cli.main import cli
+
+    monkeypatch.setattr("pulse.settings._told", set())
+    others = ("PULSE_CONFIG", "PULSE_SERVER", "PULSE_SINK", "PULSE_COOKIE", "PULSE_RUNTIME_PATH", "PULSE_LATENCY_MSEC")
+    names = {*_flags(cli), *others} - {f"PULSE_{each.name.upper()}" for each in fields(Settings)}
+    Settings.from_env(dict.fromkeys(names - {"PULSE_CONFIG"}, "1"))
+
+    assert caplog.messages == []

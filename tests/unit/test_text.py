@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.model import text as texts
-from pulse.model.errors import InvalidInput, InvalidName, InvalidOption, InvalidPayload
+from pulse.model.errors import IllegalTransition, InvalidInput, InvalidName, InvalidOption, InvalidPayload
+from pulse.model.jobs import JobEvent, JobStatus
 from pulse.model.text import ERROR_LIMIT, check_json, check_name, check_text, check_topic, clean_error, encode_json
 
 
@@ -209,3 +211,13 @@ def test_malformed_text_is_refused_as_quickly_as_any(start: str) -> None:
         check_json("payload", text)
 
     assert time.process_time() - began < 0.1
+
+
+def test_every_illegal_move_is_told_in_plain_words() -> None:
+    for status in JobStatus:
+        for event in JobEvent:
+            said = str(IllegalTransition(UUID(int=7), status, event)).removeprefix(f"job {UUID(int=7)} is ")
+            assert re.fullmatch(r"(already )?[a-z ]+(, so it cannot [a-z ]+)?", said), (status, event, said)
+
+    assert str(IllegalTransition(UUID(int=7), "CANCELED", "CANCEL")) == f"job {UUID(int=7)} is already canceled"
+    assert str(IllegalTransition(UUID(int=7), "RUNNING", "REPLAY")).endswith("is running, so it cannot be replayed")

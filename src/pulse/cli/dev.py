@@ -54,6 +54,7 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
     session: Session = ctx.obj
     settings = session.settings()
     plan = make_plan(ctx, app=app or find_app(Path.cwd()), **given)
+    refuse_missing(plan.app)
     where = "the database you named" if settings.database_url else f"the embedded Postgres in {settings.state_dir}"
     say(f"Pulse dev, on {where}. Ctrl-C ends it.", to_stderr=True)
     with obey_signals() as reloader, session.database(settings, create=True, keep=True) as found:
@@ -68,7 +69,18 @@ def dev(ctx: click.Context, /, app: str | None, **given: Any) -> None:  # noqa: 
         with dev_echo(found, is_ours=settings.database_url is None), dev_server(found, secret) as server_url:
             plan = replace(plan, is_dev=True, dev_url=found.database_url, dev_server=server_url, dev_token=secret)
             code = reloader.run(plan)
+    say("Stopped.", to_stderr=True)
     ctx.exit(code)
+
+
+def refuse_missing(app: str) -> None:
+    """A file or package that is not there at all is a slip of the pen, not code that is about to be mended."""
+    from pulse.cli.reload import is_there
+
+    module = app.partition(":")[0]
+    if not is_there(module):
+        what = f"there is no file {module}" if module.endswith(".py") else f"there is no module {module!r}"
+        raise InvalidApp(f"{what} in {Path.cwd()}: name your application as in `pulse dev shop.tasks:app`")
 
 
 def find_app(folder: Path) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 START_PATIENCE = 20.0  # seconds
 END_PATIENCE = 5.0
+TRIES = 3  # at finding ports that nobody takes meanwhile
 
 
 @contextmanager
@@ -39,23 +40,45 @@ def dev_server(settings: Settings, secret: str) -> Iterator[str | None]:
         )
         yield None
         return
-    address = _free_address(parse_listen(settings.listen).port)
-    http = _http_address(settings)
-    process = _start(settings, address, http, secret)
+    address, http, process = _start_on_free_ports(settings, secret)
     try:
-        _wait_for(process, address)
         say(f"  server    grpc://{address}", to_stderr=True)
         if http is not None:
             say(f"  dashboard http://{http}/", to_stderr=True)
         yield f"grpc://{address}"
     finally:
-        assert process.stdin is not None
-        process.stdin.close()  # which is how it knows; if we are killed, that closes too
+        _end(process)
+
+
+def _start_on_free_ports(settings: Settings, secret: str) -> tuple[Address, Address | None, subprocess.Popen[bytes]]:
+    """Somebody may take a port between our look and the server's, another `pulse dev` most likely: then look again."""
+    for _ in range(TRIES):
+        address, http = _free_address(parse_listen(settings.listen).port), _http_address(settings)
+        process = _start(settings, address, http, secret)
+        is_ready = False
         try:
-            process.wait(END_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            is_ready = _gets_ready(process)
+        finally:
+            if not is_ready:
+                _end(process)
+        if is_ready:
+            return address, http, process
+        if all(each is None or _is_free(each.port) for each in (address, http)):
+            break
+        say("  server    somebody else has taken the port: starting it on another", to_stderr=True)
+    raise ServerUnreachable(f"the server at {address} did not start; what it said is above")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()  # which is how it knows; if we are killed, that closes too
+    try:
+        process.wait(END_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
 def _http_address(settings: Settings) -> Address | None:
@@ -67,15 +90,25 @@ def _http_address(settings: Settings) -> Address | None:
 
 def _free_address(wanted: int) -> Address:
     """With the usual port, or another if somebody has it."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return Address("127.0.0.1", probe.getsockname()[1])
-    raise ServerUnreachable("no port is free on 127.0.0.1")
+    found = _bindable(wanted) or _bindable(0)
+    if found is None:
+        raise ServerUnreachable("no port is free on 127.0.0.1")
+    return Address("127.0.0.1", found)
+
+
+def _is_free(port: int) -> bool:
+    return _bindable(port) is not None
+
+
+def _bindable(port: int) -> int | None:
+    """The port, or for 0 one that the system chose; none if somebody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return None
+        return int(probe.getsockname()[1])
 
 
 def _start(settings: Settings, address: Address, http: Address | None, secret: str) -> subprocess.Popen[bytes]:
@@ -89,17 +122,13 @@ def _start(settings: Settings, address: Address, http: Address | None, secret: s
         ],
         env=os.environ | env,
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,  # where it says that it is ready
         start_new_session=True,
     )
 
 
-def _wait_for(process: subprocess.Popen[bytes], address: Address) -> None:
-    give_up_at = time.monotonic() + START_PATIENCE
-    while time.monotonic() < give_up_at:
-        if process.poll() is not None:
-            break
-        with socket.socket() as probe:
-            if probe.connect_ex((address.host, address.port)) == 0:
-                return
-        time.sleep(0.05)
-    raise ServerUnreachable(f"the server at {address} did not start; what it said is above")
+def _gets_ready(process: subprocess.Popen[bytes]) -> bool:
+    """By its own word: whoever answers at its port may be somebody else, with another database."""
+    assert process.stdout is not None
+    told, _, _ = select.select([process.stdout], [], [], START_PATIENCE)
+    return bool(told) and process.stdout.readline() != b""

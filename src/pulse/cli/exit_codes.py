@@ -5,13 +5,14 @@ from __future__ import annotations
 from pulse.model.errors import Conflict, NotFound, PulseError, Unavailable
 
 OK = 0
+UNAVAILABLE = 5
 REFUSED = 1  # refused or failed; 2 is click's, for a command line that makes no sense
 
 EXIT_CODES: dict[type[PulseError], int] = {
     PulseError: REFUSED,
     NotFound: 3,
     Conflict: 4,
-    Unavailable: 5,
+    Unavailable: UNAVAILABLE,
 }
 
 

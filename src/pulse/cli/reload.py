@@ -170,6 +170,14 @@ def _python_files(place: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
+def is_there(module: str) -> bool:
+    """Whether there is such a file, or a package or module that the name begins with; nothing is imported for it."""
+    if module.endswith(".py"):
+        return Path(module).is_file()
+    outermost = module.partition(".")[0]
+    return PathFinder.find_spec(outermost, [str(Path.cwd()), *sys.path]) is not None
+
+
 def places_of(app: str) -> list[Path]:
     """Where the code of `module:app` or `file.py:app` is: the current folder, and its own if that is elsewhere."""
     here = Path.cwd()

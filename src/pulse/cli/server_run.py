@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.exit_codes import OK, REFUSED, UNAVAILABLE
 from pulse.cli.manager import READY, STOPPING, tell_manager
 from pulse.cli.output import say, show_json
 from pulse.cli.session import new_loop
@@ -47,7 +47,7 @@ class ServerPlan:
     log_format: str | None = None
     as_json: bool = False
     open_dashboard: bool = False
-    until_stdin_ends: bool = False  # a child of `pulse dev`, which says for itself what runs
+    until_stdin_ends: bool = False  # a child of `pulse dev`
     admit: str | None = None  # the hash of that one's own secret
 
 
@@ -101,11 +101,13 @@ class ServerProcess:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._hear_the_end)
         async with AsyncExitStack() as stack:
             health_port = await self._serve_health(stack)
-            if await self._has_database():
+            if has_database := await self._has_database():
                 admitted = bytes.fromhex(self._plan.admit) if self._plan.admit else None
                 self._server = await stack.enter_async_context(open_server(self._settings, admitted=admitted))
                 calm_collector()
-                if not self._plan.until_stdin_ends:
+                if self._plan.until_stdin_ends:
+                    say("ready")  # to `pulse dev`, which says for itself what runs
+                else:
                     introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
                 if self._plan.open_dashboard:
                     await asyncio.to_thread(open_in_browser, describe_http(self._settings, self._server))
@@ -113,6 +115,8 @@ class ServerProcess:
                 await self._is_told_to_stop.wait()
                 tell_manager(STOPPING)
                 await self._drain(self._server)
+        if not has_database:
+            return UNAVAILABLE
         return REFUSED if self._signals > 1 else OK
 
     async def _serve_health(self, stack: AsyncExitStack) -> int | None:
@@ -137,7 +141,10 @@ class ServerProcess:
 
     async def _has_database(self) -> bool:
         return await wait_for_database(
-            self._prepare_database, patience=self._settings.patience, told_to_stop=self._is_told_to_stop
+            self._prepare_database,
+            where=without_password(str(self._settings.database_url)),
+            patience=self._settings.patience,
+            told_to_stop=self._is_told_to_stop,
         )
 
     async def _prepare_database(self) -> None:

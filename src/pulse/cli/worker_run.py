@@ -15,18 +15,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from pulse.cli.exit_codes import OK, REFUSED
+from pulse.cli.exit_codes import OK, REFUSED, UNAVAILABLE
 from pulse.cli.manager import READY, STOPPING, tell_manager
-from pulse.cli.output import plural
+from pulse.cli.output import plural, say
 from pulse.cli.session import Session, new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
-from pulse.cli.worker_banner import introduce
+from pulse.cli.worker_banner import introduce, without_password
 from pulse.cli.worker_schedules import see_to_schedules
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidApp, PulseError
 from pulse.sdk.collector import calm_collector
 from pulse.sdk.health import Health, serve_health
 from pulse.sdk.locate import load_app
+from pulse.sdk.run_log import RunLog
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.worker import Worker
 from pulse.store import migrate
@@ -121,7 +122,13 @@ class WorkerProcess:
         self._app = app
         self._settings = app.settings
         self._worker = Worker(
-            app, topics=plan.topics or None, open_link=self._open_link, on_ready=lambda: tell_manager(READY)
+            app,
+            topics=plan.topics or None,
+            open_link=self._open_link,
+            on_ready=lambda: tell_manager(READY),
+            run_log=RunLog(
+                self._settings.redaction, level=logging.INFO if plan.is_dev else logging.DEBUG, is_detailed=plan.is_dev
+            ),
         )
         self._health = Health(self._worker, self._ask_database, self._metrics)
         self._link: Link | None = None
@@ -139,15 +146,18 @@ class WorkerProcess:
                     serve_health(self._health, host=self._plan.health_host, port=port)
                 )
             introduce(self._plan, self._app, self._worker, health_port=port)
-            if await self._has_database():
+            tell_of_strange_topics(self._plan, self._app)
+            if has_database := await self._has_database():
                 calm_collector()
                 await self._worker.run()
         await _end_other_tasks()
-        return self._exit_code()
+        return self._exit_code() if has_database else UNAVAILABLE
 
     def _exit_code(self) -> int:
         unfinished = sum(run.cut is Cut.STOPPING for run in self._left_at_stop)
-        if unfinished:
+        if unfinished and self._plan.is_dev:
+            say(f"{plural(unfinished, 'job')} given back, to run again.", to_stderr=True)
+        elif unfinished:
             log.warning("%s did not finish in time: given back", plural(unfinished, "handler"))
         return REFUSED if unfinished or self._worker.unreported or self._signals > 1 else OK
 
@@ -156,12 +166,18 @@ class WorkerProcess:
     async def _has_database(self) -> bool:
         # A server may be deployed after us, so it has all the time in the world.
         patience = None if self._settings.server_url else self._settings.patience
-        return await wait_for_database(self._prepare_database, patience=patience, told_to_stop=self._is_told_to_stop)
+        return await wait_for_database(
+            self._prepare_database,
+            where=without_password(self._settings.server_url or str(self._settings.database_url)),
+            patience=patience,
+            told_to_stop=self._is_told_to_stop,
+        )
 
     async def _prepare_database(self) -> None:
         if self._settings.server_url:  # which sees to its own
-            async with open_link(self._settings):
-                return
+            async with open_link(self._settings) as link:
+                await link.check_access(self._worker.name)
+            return
         if self._plan.is_dev:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)
@@ -210,6 +226,13 @@ class WorkerProcess:
     def _hurry(self, name: str) -> None:
         self._worker.stop_now()
         log.info("%s again: giving back what still runs", name)
+
+
+def tell_of_strange_topics(plan: Plan, app: Pulse) -> None:
+    """Not refused: jobs of any task may be enqueued to any topic."""
+    for topic in plan.topics:
+        if topic not in app.topics:
+            log.warning("no task of this app has the topic %r: it has %s", topic, ", ".join(app.topics))
 
 
 async def _end_other_tasks() -> None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from pulse.links.complaints import Complaint
 from pulse.links.link import Batch
 from pulse.links.remote_errors import read_error
 from pulse.links.server_clock import ServerClock
 from pulse.links.servers import WORTH_ANOTHER_TRY
-from pulse.model.errors import PulseError, Unavailable
+from pulse.model.errors import AccessDenied, PulseError, Unavailable
 from pulse.model.jobs import Lease
 from pulse.timing.backoff import Backoff
 from pulse.version import __version__
@@ -71,6 +72,7 @@ class JobStream:
         self._desk = desk
         self._tell = tell
         self._backoff = Backoff()
+        self._refusal = Complaint()
         self._arrived: dict[str, deque[Batch]] = {}
         self._clock = ServerClock()
         self._stream = ""  # its name; empty: there is none
@@ -133,6 +135,11 @@ class JobStream:
             except _Replaced:
                 log.warning("a newer stream has the name %s, so this one has ended", self._desk.name)
                 await asyncio.sleep(REPLACED_PAUSE)  # two who share a name must not chase each other in a circle
+            except AccessDenied as error:  # a token may be revoked, and its right given back
+                failures += 1
+                if self._refusal.is_due(str(error)):
+                    log.log(logging.ERROR, "the server sends no jobs, asking again and again: %s", error)
+                await asyncio.sleep(self._pause(failures))
             except (PulseError, TimeoutError) as error:
                 failures = 1 if time.monotonic() - started_at > self._silence else failures + 1
                 log.log(
@@ -213,6 +220,7 @@ class JobStream:
         if kind == "hello":
             self._stream, self._server = message.hello.stream, server
             self._clock.learn(asked_at=asked_at, server_time=convert.read_clock(message.hello.server_time))
+            self._refusal.is_over()
             log.info("jobs come from %s", server.target)
         elif kind == "assignments":
             self._arrive(message.assignments)

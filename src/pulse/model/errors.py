@@ -215,11 +215,14 @@ class AlarmNotFound(NotFound):
         super().__init__(f"no alarm {str(key)[:200]!r}: the id or name is wrong, or retention has removed it")
 
 
+NO_SUCH_JOB = "the id is wrong, or retention has removed it, or its transaction has not committed"
+
+
 class JobNotFound(NotFound):
     code = "job_not_found"
 
     def __init__(self, job_id: UUID, *, hint: str = "") -> None:
-        super().__init__(f"no job {job_id}: {hint or 'the id is wrong, or retention has removed it'}")
+        super().__init__(f"no job {job_id}: {hint or NO_SUCH_JOB}")
         self.job_id = job_id
 
 
@@ -264,13 +267,49 @@ class AlarmExists(Conflict):
         super().__init__(f"idempotency key {key[:100]!r} was used for another alarm: use a new one for each")
 
 
+# What people call the states of a job, and what is done with it: no state of one, no event of the other is missing.
+STATES = {
+    "SCHEDULED": "scheduled for later",
+    "PENDING": "waiting for a worker",
+    "RUNNING": "running",
+    "RETRYING": "waiting for its next attempt",
+    "COMPLETED": "completed",
+    "DEAD_LETTERED": "a dead letter",
+    "CANCELED": "canceled",
+}
+DEEDS = {
+    "PROMOTE": "be made ready",
+    "CLAIM": "be claimed",
+    "HEARTBEAT": "be kept",
+    "COMPLETE": "be completed",
+    "RETRY": "be tried again",
+    "SNOOZE": "be snoozed",
+    "RELEASE": "be given back",
+    "DEAD_LETTER": "become a dead letter",
+    "EXPIRE": "expire",
+    "CANCEL": "be canceled",
+    "REPLAY": "be replayed",
+    "RUN_NOW": "be run ahead of its time",
+}
+ALREADY = {
+    "CANCELED": ("CANCEL",),
+    "PENDING": ("RUN_NOW",),
+    "RUNNING": ("RUN_NOW", "CLAIM"),
+    "COMPLETED": ("COMPLETE",),
+}
+
+
 class IllegalTransition(Conflict):
     """The job is in a state from which this event leads nowhere."""
 
     code = "illegal_transition"
 
     def __init__(self, job_id: UUID, status: str, event: str) -> None:
-        super().__init__(f"job {job_id} is {status}, which has no {event}")
+        state = STATES.get(status, status.lower())
+        if event in ALREADY.get(status, ()):
+            super().__init__(f"job {job_id} is already {state}")
+        else:
+            super().__init__(f"job {job_id} is {state}, so it cannot {DEEDS.get(event, event.lower())}")
         self.job_id, self.status, self.event = job_id, status, event
 
 
@@ -377,8 +416,10 @@ class JobCanceled(Unfinished):
 class ResultTimeout(Unfinished, TimeoutError):
     code = "result_timeout"
 
-    def __init__(self, job_id: UUID, status: str, seconds: float) -> None:
-        super().__init__(f"job {job_id} is still {status} after {seconds:g} s; it goes on, so ask again later")
+    def __init__(self, job_id: UUID, status: str, seconds: float, *, why: str = "") -> None:
+        """`why`: sentences about what it waits for, where that is known."""
+        why = why or f"It goes on, so ask again later; `pulse explain {job_id}` says what it waits for."
+        super().__init__(f"job {job_id} is still {status} after {seconds:g} s. {why}")
         self.job_id = job_id
 
 

@@ -60,6 +60,8 @@ def check_topic(topic: object) -> str:
 
 def check_text(option: str, text: str, limit: int = NAME_LIMIT) -> str:
     """A free text of the caller's, a reason or a key: refused if Postgres cannot store it."""
+    if not isinstance(text, str):
+        raise InvalidOption(option, text, "it must be text")
     if not 1 <= len(text) <= limit:
         raise InvalidOption(option, text[:40], f"it must have 1 to {limit} characters")
     if _UNSTORABLE.search(text):

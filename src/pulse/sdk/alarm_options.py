@@ -46,6 +46,9 @@ def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
     """The model checks the values itself."""
     if unknown := given.keys() - set(OPTION_NAMES):
         raise InvalidOption("option", min(unknown), f"an alarm takes {', '.join(OPTION_NAMES)}")
+    when = [option for option in ("delay", "at", "cron") if given.get(option) is not None]
+    if len(when) != 1:
+        raise InvalidAlarm(f"when? give one of delay, at and cron{', not ' + ' and '.join(when) if when else ''}")
     fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
     return NewAlarm(name=name, **fields)
 
@@ -59,6 +62,8 @@ def _read(option: str, value: Any) -> Any:  # noqa: ANN401
         case "at":
             return _instant(value) if isinstance(value, str) else value
         case "headers":
+            if not isinstance(value, Mapping | None):
+                raise InvalidOption("headers", value, 'it is a dict of names and values, such as {"X-Shop": "north"}')
             return {} if value is None else value
         case "owner":
             return DEFAULT_OWNER if value is None else value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pulse.model.errors import InvalidOption
 from pulse.sdk.alarm_options import AlarmOptions, WantedAlarms, read_alarm_filter, read_new_alarm
+from pulse.sdk.words import in_python_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -37,20 +38,22 @@ class Alarms:
     def set(self, name: str | None = None, *, conn: Any = None, **options: Unpack[AlarmOptions]) -> Alarm:  # noqa: ANN401
         """Set an alarm. One with a name replaces the alarm of that name; with a `key`, saying the same again changes
         nothing. With `conn` it commits or rolls back with the transaction that is open there."""
-        new = self._new(name, conn, options)
-        if conn is None:
-            return self._call(lambda link: link.set(new)).alarm
-        from pulse.links.alarm_transactions import set_alarm_through
+        with in_python_words():
+            new = self._new(name, conn, options)
+            if conn is None:
+                return self._call(lambda link: link.set(new)).alarm
+            from pulse.links.alarm_transactions import set_alarm_through
 
-        return set_alarm_through(conn, new, self._app.settings).alarm
+            return set_alarm_through(conn, new, self._app.settings).alarm
 
     async def aset(self, name: str | None = None, *, conn: Any = None, **options: Unpack[AlarmOptions]) -> Alarm:  # noqa: ANN401
-        new = self._new(name, conn, options)
-        if conn is None:
-            return (await self._acall(lambda link: link.set(new))).alarm
-        from pulse.links.alarm_transactions import aset_alarm_through
+        with in_python_words():
+            new = self._new(name, conn, options)
+            if conn is None:
+                return (await self._acall(lambda link: link.set(new))).alarm
+            from pulse.links.alarm_transactions import aset_alarm_through
 
-        return (await aset_alarm_through(conn, new, self._app.settings)).alarm
+            return (await aset_alarm_through(conn, new, self._app.settings)).alarm
 
     def _owner(self, given: str | None) -> str | None:
         """Return whose alarm it is: the one that is said, else the setting's; none: whose the link says."""

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 from weakref import WeakSet
 
-from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTask
+from pulse.model.errors import InvalidInput, InvalidOption, InvalidSettings, InvalidTask
 from pulse.model.jobs import Job, NewJob
 from pulse.sdk.alarms import Alarms
 from pulse.sdk.arguments import Result
 from pulse.sdk.context import Context
 from pulse.sdk.handle import JobHandle
-from pulse.sdk.options import Length, Options, Retry
+from pulse.sdk.options import Length, Options, Retry, read_aliases
 from pulse.sdk.schedules import Schedules
 from pulse.sdk.task import Call, Executor, Task
 from pulse.sdk.tracing import Enqueueing
-from pulse.settings import Settings
+from pulse.settings import Settings, suggest_setting
 
 if TYPE_CHECKING:
     from pulse.links.link import Producing
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+EXAMPLE_ID = "01998e5c-7a40-7bd2-a3ea-0f2ce83f7000"
 SETTING_NAMES = {field.name for field in fields(Settings)}
 OF_ONE_JOB = {"run_at", "unique", "unique_window", "conn"}
 OPTION_NAMES = {field.name for field in fields(Options)} - OF_ONE_JOB
@@ -78,7 +79,8 @@ class Pulse:
 
     def __init__(self, database_url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:  # noqa: ANN401
         if unknown := overrides.keys() - SETTING_NAMES:
-            raise InvalidSettings(f"there is no setting {min(unknown)!r}: there are {', '.join(sorted(SETTING_NAMES))}")
+            name = min(unknown)
+            raise InvalidSettings(f"there is no setting {name!r}: {suggest_setting(name, sorted(SETTING_NAMES))}")
         if settings is not None and (overrides or database_url is not None):
             raise InvalidSettings("give settings, or a database URL and single settings, not both")
         self._given_settings = settings
@@ -168,8 +170,8 @@ class Pulse:
         return Task(
             self,
             function,
-            name=name or default_name(function),
-            aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+            name=name or own_name(function),
+            aliases=read_aliases(aliases),
             executor=executor,
             options=Options(retry=Retry(retry) if isinstance(retry, int) else retry, **options),
         )
@@ -183,7 +185,10 @@ class Pulse:
                 )
 
     def find_task(self, name: str) -> Task[..., Any, Any] | None:
-        return self.tasks.get(name) or self._aliases.get(name)
+        try:
+            return self.tasks.get(name) or self._aliases.get(name)
+        except TypeError:  # what has no hash is no name
+            raise InvalidInput(f"name must be the name of a task, not {name!r}") from None
 
     @property
     def topics(self) -> list[str]:
@@ -229,21 +234,23 @@ class Pulse:
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
         """Enqueue many at once, all or none: `app.enqueue_many(send.call(user.id) for user in users)`."""
-        calls = list(calls)
+        calls = _read_calls(calls)
         ids = self.submit([call.job for call in calls], conn=conn)
         return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
-        calls = list(calls)
+        calls = _read_calls(calls)
         ids = await self.asubmit([call.job for call in calls], conn=conn)
         return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
 
     def submit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
         """Jobs as values, for code that has no task to call: another service's, say."""
+        _check_jobs(jobs)
         with Enqueueing(jobs) as enqueueing:
             return enqueueing.sent(self._submit(enqueueing.jobs, conn))
 
     async def asubmit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
+        _check_jobs(jobs)
         with Enqueueing(jobs) as enqueueing:
             return enqueueing.sent(await self._asubmit(enqueueing.jobs, conn))
 
@@ -269,13 +276,60 @@ class Pulse:
 
     def handle(self, job_id: UUID | str) -> JobHandle[Any]:
         """The handle of a job whose id was kept somewhere."""
-        found = job_id if isinstance(job_id, UUID) else UUID(job_id)
-        return JobHandle(self, found, Result("", lambda: None))
+        return JobHandle(self, _read_id(job_id), Result("", lambda: None))
 
     def close(self) -> None:
         """Let go of the database. The next enqueue connects again."""
         if "portal" in self.__dict__:
             self.portal.close()
+
+
+def _read_calls(calls: object) -> list[Call[Any]]:
+    """Calls, and nothing that only looks like one to its author."""
+    given = list(calls) if isinstance(calls, Iterable) and not isinstance(calls, str | bytes | Mapping) else None
+    wrong = None if given is None else next((each for each in given if not isinstance(each, Call)), None)
+    if given is None or wrong is not None:
+        found = "" if wrong is None else f", not {_named(wrong)}"
+        raise InvalidInput(f"enqueue_many takes calls of tasks, such as [send.call(1), send.call(2)]{found}")
+    return given
+
+
+def _named(thing: object) -> str:
+    match thing:
+        case Task():
+            return f"the task {thing.name} itself: write {thing.__name__}.call(…)"
+        case JobHandle():
+            return f"{thing!r}, which is enqueued already"
+    return f"something of the kind {type(thing).__name__}"
+
+
+def _check_jobs(jobs: object) -> None:
+    if not isinstance(jobs, list) or not all(isinstance(job, NewJob) for job in jobs):
+        raise InvalidInput("submit takes a list of NewJob; for the calls of tasks there is enqueue_many")
+
+
+def _read_id(job_id: object) -> UUID:
+    if isinstance(job_id, UUID):
+        return job_id
+    try:
+        return UUID(job_id)  # type: ignore[arg-type]
+    except (ValueError, TypeError, AttributeError):
+        shown = repr(job_id)[:100]
+        raise InvalidInput(f"job_id must be the id of a job, such as {EXAMPLE_ID}, not {shown}") from None
+
+
+def own_name(function: object) -> str:
+    """The name of a function that can be found again by it: by a worker, and by whoever reads it in a list."""
+    if isinstance(function, partial):
+        raise InvalidTask(f"{function!r} is a partial, which has no name: define a function that calls it")
+    if not callable(function):
+        raise InvalidTask(f"{function!r} is not a function")
+    found = default_name(function)
+    if "<lambda>" in found:
+        raise InvalidTask(
+            'a lambda has no name by which a worker could find it: define a function, or give it one with name="…"'
+        )
+    return found
 
 
 def default_name(function: Callable[..., Any]) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from pulse.model.errors import JobCanceled, JobFailed, ResultTimeout
+from pulse.model.errors import JobCanceled, JobFailed, PulseError, ResultTimeout
 from pulse.model.jobs import FINISHED, Job, JobStatus
+from pulse.sdk.options import Length, length
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pulse.links.link import Producing
     from pulse.model.explaining import Explanation
     from pulse.sdk.app import Pulse
     from pulse.sdk.arguments import Result
@@ -21,6 +26,7 @@ R = TypeVar("R")
 
 PIECE = 20.0  # seconds of one call
 LONGEST = 1e9
+EXPLAIN_PATIENCE = 1.0  # seconds, after the time was up
 
 
 class JobHandle(Generic[R]):
@@ -75,17 +81,21 @@ class JobHandle(Generic[R]):
     async def aexplain(self) -> Explanation:
         return await self._app.portal.acall(lambda link: link.explain(self.id))
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Length | None = None) -> R:
         """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled."""
-        wait = _Wait(self.id, timeout)
+        wait = _Wait(timeout)
         while wait.goes_on(job := self._app.portal.call(lambda link: link.wait(self.id, seconds=wait.next()))):
             pass
+        if job.status not in FINISHED:
+            raise self._app.portal.call(lambda link: wait.timed_out(job, link))
         return self._outcome(job)
 
-    async def aresult(self, timeout: float | None = None) -> R:
-        wait = _Wait(self.id, timeout)
+    async def aresult(self, timeout: Length | None = None) -> R:
+        wait = _Wait(timeout)
         while wait.goes_on(job := await self._app.portal.acall(lambda link: link.wait(self.id, seconds=wait.next()))):
             pass
+        if job.status not in FINISHED:
+            raise await self._app.portal.acall(lambda link: wait.timed_out(job, link))
         return self._outcome(job)
 
     def _outcome(self, job: Job) -> R:
@@ -99,20 +109,27 @@ class JobHandle(Generic[R]):
 class _Wait:
     """Until a job is finished or the time is up, in pieces that any server takes."""
 
-    def __init__(self, job_id: UUID, timeout: float | None) -> None:
-        self._job_id = job_id
-        self._timeout = timeout
-        self._give_up_at = time.monotonic() + (LONGEST if timeout is None else timeout)
+    def __init__(self, timeout: Length | None) -> None:
+        self._timeout = LONGEST if timeout in (None, math.inf) else length("timeout", timeout).total_seconds()
+        self._give_up_at = time.monotonic() + self._timeout
 
     def next(self) -> float:
         return max(0.0, min(PIECE, self._give_up_at - time.monotonic()))
 
     def goes_on(self, job: Job) -> bool:
-        if job.status in FINISHED:
-            return False
-        if self._timeout is not None and time.monotonic() >= self._give_up_at:
-            raise ResultTimeout(self._job_id, job.status, self._timeout)
-        return True
+        return job.status not in FINISHED and time.monotonic() < self._give_up_at
+
+    async def timed_out(self, job: Job, link: Producing) -> ResultTimeout:
+        """The error to raise, with the reason if it can be had soon: nobody who gave up waiting waits long for it.
+
+        Whoever looks again and again, with a timeout of 0, is not made to pay for it.
+        """
+        why = ""
+        if job.status is not JobStatus.RUNNING and self._timeout > 0:
+            with suppress(PulseError, TimeoutError):  # a token that may not read, a server that does not answer
+                async with asyncio.timeout(min(self._timeout, EXPLAIN_PATIENCE)):
+                    why = " ".join((await link.explain(job.id)).text.split())
+        return ResultTimeout(job.id, job.status, self._timeout, why=why)
 
 
 def _decoded(text: str | None) -> Any:  # noqa: ANN401

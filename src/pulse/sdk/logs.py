@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import sys
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +18,9 @@ from pulse.sdk.tracing import current_trace_id, trace_id_of
 
 FIELDS = ("job_id", "task", "topic", "attempt", "trace_id")
 NO_JOB = ("", "", "", "")
+
+DIM = "2"
+COLOURS = {logging.DEBUG: DIM, logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
 # What a terminal would obey, but for the ends of lines and tabs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -26,22 +31,32 @@ class Logs(NamedTuple):
 
     format: str  # "json" or "text"
     level: int
+    has_colour: bool = False
 
 
 def write_logs(logs: Logs) -> None:
     """From now on, on stderr. Of whatever was set up before, nothing stays."""
     install_job_fields()
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if logs.format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if logs.format == "json" else TextFormatter(has_colour=logs.has_colour))
     logging.basicConfig(level=logs.level, handlers=[handler], force=True)
 
 
 def how_logs_are_written() -> Logs | None:
     """For processes that are to do likewise; none if the application has seen to it, which it will there as well."""
     root = logging.getLogger()
-    kinds: dict[type, str] = {JsonFormatter: "json", TextFormatter: "text"}
-    found = (kinds.get(type(handler.formatter)) for handler in root.handlers)
-    return next((Logs(kind, root.level) for kind in found if kind), None)
+    for handler in root.handlers:
+        match handler.formatter:
+            case JsonFormatter():
+                return Logs("json", root.level)
+            case TextFormatter(has_colour=has_colour):
+                return Logs("text", root.level, has_colour)
+    return None
+
+
+def stderr_has_colour() -> bool:
+    """Whether it is a terminal, and its user has not asked for none (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and sys.stderr.isatty()
 
 
 def install_job_fields() -> None:
@@ -105,15 +120,43 @@ def _fields_now() -> tuple[str, str, str, int | str, str]:
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:01 INFO  shop.tasks  charged card  job=… task=… attempt=1`, for people."""
+    """`2026-11-18T12:00:01+01:00 INFO  shop.tasks  charged card  job=… task=… attempt=1`, for people.
+
+    The time is local, with its distance from UTC. What the message says of its job itself is not said again.
+    """
+
+    def __init__(self, *, has_colour: bool = False) -> None:
+        super().__init__()
+        self.has_colour = has_colour
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        line = f"{time} {record.levelname:<5} {record.name}  {record.getMessage()}"
-        if job_id := getattr(record, "job_id", ""):
-            line += f"  job={job_id} task={getattr(record, 'task', '')} attempt={getattr(record, 'attempt', '')}"
+        time = datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="seconds")
+        message = record.getMessage()
+        parts = [
+            self._painted(time, DIM),
+            self._painted(f"{record.levelname:<5}", COLOURS.get(record.levelno)),
+            self._painted(f"{record.name} ", DIM),
+            _safe(message),
+        ]
+        if suffix := _job_of(record, message):
+            parts.append(self._painted(f" {suffix}", DIM))
+        line = " ".join(parts)
         trouble = _trouble(self, record)
-        return _CONTROL.sub(_spell, f"{line}\n{trouble}" if trouble else line)
+        return f"{line}\n{_safe(trouble)}" if trouble else line
+
+    def _painted(self, text: str, colour: str | None) -> str:
+        """Spelled out first: only what is ours may be obeyed by a terminal."""
+        return f"\x1b[{colour}m{_safe(text)}\x1b[0m" if self.has_colour and colour else _safe(text)
+
+
+def _job_of(record: logging.LogRecord, message: str) -> str:
+    """Which job the record is of, as far as its message does not say so."""
+    job_id, task = getattr(record, "job_id", ""), getattr(record, "task", "")
+    if not job_id:
+        return ""
+    if job_id in message:
+        return f"task={task}" if task not in message else ""
+    return f"job={job_id} task={task} attempt={getattr(record, 'attempt', '')}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -134,10 +177,15 @@ class JsonFormatter(logging.Formatter):
 def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """The traceback or the stack that came with the record."""
     parts = [
+        getattr(record, "job_traceback", ""),
         record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else ""),
         formatter.formatStack(record.stack_info) if record.stack_info else "",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _safe(text: str) -> str:
+    return _CONTROL.sub(_spell, text)
 
 
 def _spell(found: re.Match[str]) -> str:

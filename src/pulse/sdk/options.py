@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ import msgspec
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import NewJob, RetryPolicy
 from pulse.model.text import check_storable
+from pulse.sdk.words import in_python_words
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ class Retry:
         attempts: object = self.attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000:
             raise InvalidOption("attempts", self.attempts, "it is a whole number from 1 to 1000")
+        for name in ("factor", "jitter"):
+            if not isinstance(getattr(self, name), int | float):
+                raise InvalidOption(name, getattr(self, name), "it is a number")
+        if not isinstance(self.delays, list | tuple):
+            raise InvalidOption("delays", self.delays, 'it is a tuple of lengths, such as ("10s", "1m")')
         if not _are_exceptions(self.on):
             raise InvalidOption("on", self.on, "it is a tuple of exception classes, such as (OSError,)")
         if self.delays and self.backoff == "quadratic":
@@ -110,7 +117,8 @@ class Options:
         }
 
         def make(payload: str) -> NewJob:  # which the task has written, so it is JSON
-            return NewJob(payload=payload, deadline=_instant(self.deadline), **common)
+            with in_python_words():
+                return NewJob(payload=payload, deadline=_instant(self.deadline), **common)
 
         if self.deadline is not None:
             return make
@@ -142,6 +150,14 @@ def length(option: str, value: object) -> timedelta:
     raise InvalidOption(option, value, 'it is a length of time: "5m", a number of seconds, or a timedelta')
 
 
+def read_aliases(aliases: object) -> tuple[Any, ...]:
+    if isinstance(aliases, str):
+        return (aliases,)
+    if not isinstance(aliases, Iterable):
+        raise InvalidOption("aliases", aliases, 'it is a list of names, such as ["shop.charge"]')
+    return tuple(aliases)
+
+
 def _maybe_length(option: str, value: Length | None) -> timedelta | None:
     return None if value is None else length(option, value)
 
@@ -154,6 +170,8 @@ def _instant(deadline: datetime | Length | None) -> datetime | None:
 
 def _tags(tags: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(tags, str):  # a sequence of names of one letter each, as Python sees it
+        raise InvalidOption("tags", tags, 'it is a list of names, such as ["billing"]')
+    if not isinstance(tags, Iterable | None):
         raise InvalidOption("tags", tags, 'it is a list of names, such as ["billing"]')
     return tuple(tags or ())
 

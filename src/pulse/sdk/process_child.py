@@ -203,10 +203,10 @@ def _start(hello: Hello, runner: asyncio.Runner) -> Pulse:
     for module in hello.modules:
         load_module(module)
     app = load_app(hello.app)
+    if hello.logs is not None:  # before the hooks, as in the worker: what they log is read there, too
+        write_logs(hello.logs)
     for hook in app.startup_hooks:
         _call_hook(hook, runner)
-    if hello.logs is not None:
-        write_logs(hello.logs)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # unless somebody has set up their own
     return app
 

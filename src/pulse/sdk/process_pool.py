@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from pulse.sdk.locate import modules_of, path_of, refuse_while_loading
@@ -74,6 +75,8 @@ class ProcessPool:
             self._put_back(process)
             return None
         run.kill = process.kill
+        if run.started_at is not None:
+            run.started_at = time.monotonic()  # starting the process was no work of the handler's
         try:
             return await process.execute(work, note)
         finally:

@@ -50,9 +50,10 @@ Settled = Callable[[Report | Lease, Answer], None]
 class Reporter:
     """Sends what is handed to it, in order, one batch at a time."""
 
-    def __init__(self, link: Link, settled: Settled) -> None:
+    def __init__(self, link: Link, settled: Settled, *, before_settling: Callable[[], None] = lambda: None) -> None:
         self._link = link
         self._settled = settled
+        self._before_settling = before_settling  # called once for each batch of answers
         self._reports: list[Report] = []
         self._releases: list[Lease] = []
         self._in_flight = 0
@@ -157,6 +158,7 @@ class Reporter:
     def _settle(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
         if len(answers) != len(items):
             answers = [Answer.LOST] * len(items)
+        self._before_settling()
         for item, answer in zip(items, answers, strict=True):
             self._in_flight -= isinstance(item, Report)
             if answer is Answer.BUSY:  # its own transaction is still open, say: come back to it

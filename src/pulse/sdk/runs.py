@@ -37,8 +37,10 @@ class Run:
         "is_concluded",
         "kill",
         "report",
+        "started_at",
         "task",
         "timer",
+        "took",
         "work",
     )
 
@@ -52,6 +54,8 @@ class Run:
         self.kill: Callable[[], None] | None = None  # in a process
         self.timer: asyncio.TimerHandle | None = None
         self.report: Report | None = None  # what the handler's end means
+        self.started_at: float | None = None  # on the same clock; none where nobody is told how long it took
+        self.took: float | None = None  # seconds
         self.has_begun = False
         self.is_concluded = False  # that, or what came in its stead, was said
 

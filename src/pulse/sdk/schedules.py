@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulse.model.errors import InvalidArguments, InvalidSchedule, InvalidTask
-from pulse.model.jobs import NewJob
+from pulse.model.jobs import NewJob, check_kind
 from pulse.model.redaction import MASK
 from pulse.model.schedules import JOB_FIELDS, Declared, NewSchedule
 from pulse.model.text import check_name
 from pulse.sdk.arguments import Result, write_json
 from pulse.sdk.handle import JobHandle
+from pulse.sdk.options import read_aliases
 from pulse.sdk.schedule_options import ScheduleOptions, Wanted, read_filter, read_options
 from pulse.sdk.task import Task
 
@@ -157,10 +158,12 @@ class Schedules:
 
     def list(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
         """A page of schedules, by name. `after` is the `next` of the page before."""
+        check_kind("after", after, str, None)
         chosen = read_filter(wanted)
         return self._call(lambda link: link.find(chosen, after=after, limit=limit))
 
     async def alist(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
+        check_kind("after", after, str, None)
         chosen = read_filter(wanted)
         return await self._acall(lambda link: link.find(chosen, after=after, limit=limit))
 
@@ -173,9 +176,11 @@ class Schedules:
 
     def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
         """What became of its occurrences, newest first, a page at a time."""
+        check_kind("after", after, str, None)
         return self._call(lambda link: link.fires(name, after=after, limit=limit))
 
     async def afires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
+        check_kind("after", after, str, None)
         return await self._acall(lambda link: link.fires(name, after=after, limit=limit))
 
     # --- firing by hand
@@ -197,11 +202,13 @@ class Schedules:
         self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
         """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
+        check_kind("dry_run", dry_run, bool)
         return self._call(lambda link: link.backfill(name, start=start, end=end, limit=limit, dry_run=dry_run))
 
     async def abackfill(
         self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
+        check_kind("dry_run", dry_run, bool)
         return await self._acall(lambda link: link.backfill(name, start=start, end=end, limit=limit, dry_run=dry_run))
 
     # --- declaring
@@ -239,7 +246,7 @@ class Schedules:
         self._declare(new, task.aliases)
 
     def _declare(self, new: NewSchedule, aliases: Sequence[str]) -> None:
-        older = tuple(check_name("alias", alias) for alias in ((aliases,) if isinstance(aliases, str) else aliases))
+        older = tuple(check_name("alias", alias) for alias in read_aliases(aliases))
         for name in (names := [new.name, *older]):
             if name in self._names or names.count(name) > 1:
                 raise InvalidSchedule(f"two schedules are declared as {name!r}: give one of them another name")
@@ -260,6 +267,8 @@ class Schedules:
         is the module and the variable of the app. The twin for coroutines is `async_`.
         """
         name = self._name(app_name)
+        check_kind("prune", prune, bool)
+        check_kind("dry_run", dry_run, bool)
         return self._call(lambda link: link.sync(name, self.declared, deploy=deploy, prune=prune, dry_run=dry_run))
 
     async def async_(
@@ -267,6 +276,8 @@ class Schedules:
     ) -> SyncReport:
         """As `sync`, from a coroutine. The name without its underscore is Python's."""
         name = self._name(app_name)
+        check_kind("prune", prune, bool)
+        check_kind("dry_run", dry_run, bool)
         return await self._acall(
             lambda link: link.sync(name, self.declared, deploy=deploy, prune=prune, dry_run=dry_run)
         )

@@ -53,6 +53,7 @@ class Task(Generic[P, R, C]):
     ) -> None:
         if not callable(function):
             raise InvalidTask(f"{function!r} is not a function")
+        _refuse_method(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidTask(f"task {name!r} is a generator: a task returns its result, so use return, not yield")
         if executor not in ("auto", "process"):
@@ -142,6 +143,21 @@ class Task(Generic[P, R, C]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         return self.make(self.arguments.pack(args, kwargs))
+
+
+def _refuse_method(function: Callable[..., Any]) -> None:
+    """A worker has no object to call it on."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (ValueError, TypeError):
+        raise InvalidTask(
+            f"{function!r} cannot be a task, since its parameters cannot be read: define a function"
+        ) from None
+    where = str(getattr(function, "__qualname__", "")).rpartition("<locals>.")[2]
+    if "." in where and parameters[:1] in (["self"], ["cls"]):
+        raise InvalidTask(
+            f"{where} is a method, and a worker has no object to call it on: define a function, which may make one"
+        )
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -8,14 +8,15 @@ import os
 import random
 import secrets
 import socket
+import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse.engine.masks import mask_report
 from pulse.links.opening import open_link as open_any
-from pulse.model.errors import InvalidOption, PulseError
+from pulse.model.errors import InvalidOption, LimitReached, PulseError, Unavailable
 from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress, Report
 from pulse.model.text import check_topic
 from pulse.sdk.claiming import Claiming
@@ -26,6 +27,7 @@ from pulse.sdk.hooks import Hooks
 from pulse.sdk.locate import path_of, refuse_while_loading
 from pulse.sdk.outcomes import report_timeout, report_unknown
 from pulse.sdk.reporter import Reporter
+from pulse.sdk.run_log import RunLog
 from pulse.sdk.runs import Cut, Run
 from pulse.sdk.slots import Slots
 from pulse.timing.duration import format_duration
@@ -56,6 +58,7 @@ class Worker:
         settings: Settings | None = None,
         open_link: OpenLink = open_any,
         on_ready: Callable[[], None] = lambda: None,
+        run_log: RunLog | None = None,
     ) -> None:
         self.app = app
         self.settings = settings or app.settings
@@ -69,6 +72,7 @@ class Worker:
         self._open_link = open_link
         self._on_ready = on_ready
         self._redaction = self.settings.redaction
+        self._run_log = run_log or RunLog(self._redaction)
         self._slots = Slots(_sizes(self.settings), self.topics, app.tasks.values())
         self._held: dict[Any, Run] = {}
         self._running: dict[Any, Run] = {}
@@ -105,10 +109,14 @@ class Worker:
         refuse_while_loading()
         if any(task.where == "process" for task in self.app.tasks.values()):
             path_of(self.app)  # refused now, not by every job: a process has to find the app again
-        async with self._open_link(self.settings) as link, Hooks(self.app, link) as hooks:
+        async with AsyncExitStack() as stack:
+            link = await stack.enter_async_context(self._open_link(self.settings))
+            with suppress(Unavailable, LimitReached):  # that passes; being refused does not
+                await link.check_access(self.name)
+            hooks = await stack.enter_async_context(Hooks(self.app, link))
             self._link, self._hooks = link, hooks
             self._loop = asyncio.get_running_loop()
-            self._reporter = Reporter(link, self._settled)
+            self._reporter = Reporter(link, self._settled, before_settling=self._run_log.look)
             self._handlers = Handlers(
                 self.app, self.settings, self._slots.sizes, worker=self.name, note=self._note, ended=self._ended
             )
@@ -156,6 +164,8 @@ class Worker:
         key = (claim.id, claim.lease_id)
         self._held[key] = self._running[key] = run
         self._slots.take(task.where)
+        if self._run_log.is_on:
+            run.started_at = time.monotonic()
         if claim.timeout is not None:
             run.timer = self._loop.call_later(claim.timeout.total_seconds(), self._end, run, Cut.TIMEOUT)
         if task.takes_context or self.app.middlewares:
@@ -187,6 +197,8 @@ class Worker:
         """Its handler has ended, one way or another."""
         run.work = None
         self.done += 1
+        if run.started_at is not None:
+            run.took = time.monotonic() - run.started_at
         self._slots.give_back(run.task.where)
         self._conclude(run)
         self._running.pop((run.claim.id, run.claim.lease_id), None)
@@ -219,10 +231,12 @@ class Worker:
         if answer in (Answer.LOST, Answer.CANCELED) or (is_recorded and has_failed):
             with during(run.context) if run else nullcontext():
                 self._tell_of_failure(item, answer, run)
+        elif self._run_log.is_on and run is not None and isinstance(item, Report) and not has_failed:
+            self._run_log.tell_of_end(run, item)
 
     def _tell_of_failure(self, item: Report | Lease, answer: Answer, run: Run | None) -> None:
         if isinstance(item, Report) and answer in (Answer.ACCEPTED, Answer.ALREADY):
-            log.warning("job %s failed: %s", item.id, str(item.clean_error).partition("\n")[0][:500])
+            self._run_log.tell_of_failure(run, item)
             if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
                 self._hooks.mourn(item.id)
         elif run is not None:

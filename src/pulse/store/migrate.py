@@ -203,7 +203,7 @@ async def _connect(settings: Settings) -> asyncpg.Connection:
     try:
         return await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
-        raise translate(error, settings) from error
+        raise translate(error, settings) from None
 
 
 async def drop_schema(settings: Settings) -> None:

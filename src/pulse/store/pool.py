@@ -402,14 +402,14 @@ async def check_server(settings: Settings) -> None:
     try:
         conn = await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
-        raise translate(error, settings) from error
+        raise translate(error, settings) from None
     try:
         facts = await conn.fetchrow(
             "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
             "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
         )
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error, settings) from error
+        raise translate(error, settings) from None
     finally:
         conn.terminate()
     assert facts is not None
