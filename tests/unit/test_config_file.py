@@ -15,7 +15,6 @@ from pulse.settings import Settings
 from tests.unit.test_settings import TWINS
 
 
-
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
