@@ -190,7 +190,7 @@ class Server:
 async def open_server(settings: Settings, *, admitted: bytes | None = None) -> AsyncIterator[Server]:
     """A running server; what the block has not drained is ended with it. Without a token it lets in whoever shows the
     secret with the hash `admitted`."""
-    async with open_engine(settings) as engine:
+    async with open_engine(settings, has_callers=True) as engine:
         has_tokens = await engine.tokens.is_anything_there()
         access = Access(
             engine.tokens if has_tokens else None,

@@ -107,7 +107,7 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
+async def open_engine(settings: Settings, *, has_callers: bool = False) -> AsyncIterator[Engine]:
     """Connect, check that this release and the schema go together, and hand out the engine.
 
     Without a database in the settings, the embedded one is used if it runs: `pulse db start` starts it.
@@ -115,6 +115,7 @@ async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
     settings = _with_database(settings)
     state = await check(settings)
     async with await Database.connect(settings) as database:
+        database.has_callers = has_callers
         engine = Engine(database, buckets=state.buckets)
         try:
             yield engine

@@ -348,8 +348,13 @@ class ScheduleExists(Conflict):
 
     code = "schedule_exists"
 
-    def __init__(self, name: str, differs: str) -> None:
-        super().__init__(f"schedule {name!r} is there already with another {differs}: edit it, or choose another name")
+    def __init__(self, name: str, differs: str | None = None) -> None:
+        """`differs` names the fields, for those who may know; to others only the name is taken."""
+        if differs:
+            words = f"schedule {name!r} is there already with another {differs}: edit it, or choose another name"
+        else:
+            words = f"schedule {name!r} is there already: choose another name"
+        super().__init__(words)
         self.name = name
 
 

@@ -7,7 +7,9 @@ that a lease never ends because others were queueing for one; and so have the du
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     RawConnection = asyncpg.Connection[Any]
 
 T = TypeVar("T")
+log = logging.getLogger("pulse.database")
 
 OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
@@ -44,6 +47,7 @@ CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
 HOST_PATIENCE = 2.0  # the same where there are others to try
 DUTY_LOCK_PATIENCE = "500ms"  # duties come again; those behind them in the lane must not wait for somebody's lock
 UNWRITABLE_FOR = 8.0  # seconds that a refused write says that none can be made, unless there is another
+LOG_EVERY = 10.0  # seconds between two lines about one outage
 SPARE_FOR = 2.0  # seconds a connection is kept open for no one
 
 # The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
@@ -245,12 +249,24 @@ class Database:
         self._backoff = Backoff()
         self._refused_write: tuple[float, BaseException] | None = None  # the last one, and when
         self.errors = 0  # ever: lost connections and refused statements, but for conflicts
+        self.has_callers = False  # elsewhere, who need not know where it is and who connects: a server's
+        self._logged_at = float("-inf")
 
     @classmethod
     async def connect(cls, settings: Settings) -> Database:
         """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
         await check_server(settings)
         return cls(settings)
+
+    def _translate(self, error: BaseException) -> PulseError:
+        """As `translate`. Callers of a server are not told addresses and users of its database; its log is."""
+        found = translate(error)
+        if not self.has_callers or not isinstance(found, DatabaseUnreachable | InvalidDatabaseUrl):
+            return found
+        if time.monotonic() - self._logged_at > LOG_EVERY:
+            self._logged_at = time.monotonic()
+            log.warning("%s", found)
+        return DatabaseUnreachable("cannot reach the database: the server's log says why")
 
     def rest(self) -> None:
         """Nothing is to be done for a while: close what is open and idle."""
@@ -291,7 +307,7 @@ class Database:
             try:
                 return await lane.run(work)
             except ClosedLane as error:
-                raise translate(error) from error
+                raise self._translate(error) from error
             except CONFLICTS as error:
                 conflicts += 1
                 if conflicts == CONFLICT_TRIES:
@@ -302,11 +318,11 @@ class Database:
                 losses += 1
                 left = give_up_at - asyncio.get_running_loop().time()
                 if left <= 0:
-                    raise translate(error) from error
+                    raise self._translate(error) from error
                 await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
             except asyncpg.PostgresError as error:
                 self._count(error)
-                raise translate(error) from error
+                raise self._translate(error) from error
 
     def _count(self, error: BaseException) -> None:
         self.errors += 1
@@ -316,11 +332,11 @@ class Database:
     async def check_writes(self, write: Callable[[Connection], Awaitable[object]]) -> None:
         """Raise if a write was refused a moment ago because none can be made, or if `write` is now. Tried once."""
         if self._refused_write and asyncio.get_running_loop().time() - self._refused_write[0] < UNWRITABLE_FOR:
-            raise translate(self._refused_write[1])
+            raise self._translate(self._refused_write[1])
         try:
             await self._shared.run(write)
         except (*LOST, asyncpg.PostgresError) as error:
-            raise translate(error) from error
+            raise self._translate(error) from error
 
     async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """As `run`, with everything in one transaction."""
@@ -452,9 +468,10 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return InvalidDatabaseUrl(f"{error}: this looks like pgbouncer, so set PULSE_PGBOUNCER=1")
         case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
             return InvalidDatabaseUrl(f"{error}: this looks like a transaction pooler, so set PULSE_PGBOUNCER=1")
-        case asyncpg.ClientConfigurationError() | ValueError():
+        case asyncpg.ClientConfigurationError() | ValueError():  # whose words may quote a part of the password
             return InvalidDatabaseUrl(
-                f"the database URL cannot be used: {error}; it reads postgresql://user:password@host:5432/name"
+                "the database URL cannot be read: it must be postgresql://user:password@host:5432/name, with / ? # and @ "
+                "in the password written as %2F, %3F, %23 and %40"
             )
         case (
             asyncpg.PostgresConnectionError()

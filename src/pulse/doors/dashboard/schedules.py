@@ -116,13 +116,15 @@ def own_id(look: Look) -> UUID | str:
 
 async def pause(look: Look, form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    await look.served.engine.schedules.pause(found.id, reason=form.get("reason", "").strip())
+    await look.served.engine.schedules.pause(
+        found.id, reason=form.get("reason", "").strip(), topic=found.job.routed_topic
+    )
     return Said(f"{found.name} is paused")
 
 
 async def resume(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    resumed = await look.served.engine.schedules.resume(found.id)
+    resumed = await look.served.engine.schedules.resume(found.id, topic=found.job.routed_topic)
     if found.paused_at is None:
         return Said(f"{found.name} was not paused")
     is_due = resumed.next_run_at is not None and resumed.next_run_at <= resumed.updated_at
@@ -131,13 +133,13 @@ async def resume(look: Look, _form: Mapping[str, str]) -> Said:
 
 async def trigger(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    fire = await look.served.engine.schedules.trigger(found.id)
+    fire = await look.served.engine.schedules.trigger(found.id, topic=found.job.routed_topic)
     return Said(f"{found.name} has made job {fire.job_id}")
 
 
 async def delete(look: Look, _form: Mapping[str, str]) -> Goto:
     found = await find_to_tend(look)
-    await look.served.engine.schedules.delete(found.id)
+    await look.served.engine.schedules.delete(found.id, topic=found.job.routed_topic)
     return Goto("/schedules", f"{found.name} is deleted; the jobs it has made stay")
 
 
@@ -148,7 +150,9 @@ async def preview_backfill(look: Look) -> dict[str, Any]:
     """A dry run. What is wrong with it is a hint: dates are typed one after the other."""
     try:
         found, stretch = await _stretch(look, look.query)
-        dry = await look.served.engine.schedules.backfill(found.id, **stretch, dry_run=True)
+        dry = await look.served.engine.schedules.backfill(
+            found.id, **stretch, dry_run=True, topic=found.job.routed_topic
+        )
     except PulseError as error:
         return {"hint": explain_backfill(error), "backfill": None}
     zone = zone_of(found.timed)
@@ -178,7 +182,7 @@ def explain_backfill(error: PulseError) -> str:
 
 async def backfill(look: Look, form: Mapping[str, str]) -> Goto:
     found, stretch = await _stretch(look, form)
-    done = await look.served.engine.schedules.backfill(found.id, **stretch)
+    done = await look.served.engine.schedules.backfill(found.id, **stretch, topic=found.job.routed_topic)
     made = len(done.job_ids)
     return Goto(own_url(found), f"{made:,} job{'' if made == 1 else 's'} of the past made" if made else "nothing to do")
 

@@ -14,7 +14,7 @@ from pulse.doors.access import check_logged
 from pulse.doors.grpc.answering import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.pages import how_many_fit
-from pulse.model.errors import InvalidInput, InvalidOption
+from pulse.model.errors import AccessDenied, InvalidInput, InvalidOption
 from pulse.model.ids import check_given_id
 from pulse.model.jobs import check_size
 from pulse.model.schedule_changes import topic_after
@@ -42,7 +42,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     async def CreateSchedule(self, request: pb.CreateScheduleRequest, _context: Context) -> pb.CreateScheduleResponse:
         new = wire.read_new_schedule(request.schedule)
         self._check("submit", new.job.routed_topic)
-        schedule, is_new = await self._schedules.create(new)
+        schedule, is_new = await self._schedules.create(new, may_know=self._may_follow)
         return pb.CreateScheduleResponse(schedule=wire.write_schedule(schedule), created=is_new)
 
     @answering
@@ -66,29 +66,33 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         changes = wire.read_changes(request.definition, request.fields)
         schedule = await self._find(request.name, "submit")
         self._check("submit", topic_after(schedule, changes))
-        return wire.write_schedule(await self._schedules.edit(schedule.id, changes))
+        return wire.write_schedule(await self._schedules.edit(schedule.id, changes, topic=schedule.job.routed_topic))
 
     @answering
     async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
-        return wire.write_schedule(await self._schedules.pause(schedule.id, reason=request.reason))
+        return wire.write_schedule(
+            await self._schedules.pause(schedule.id, reason=request.reason, topic=schedule.job.routed_topic)
+        )
 
     @answering
     async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
-        return wire.write_schedule(await self._schedules.resume(schedule.id))
+        return wire.write_schedule(await self._schedules.resume(schedule.id, topic=schedule.job.routed_topic))
 
     @answering
     async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
-        return wire.write_schedule(await self._schedules.delete(schedule.id))
+        return wire.write_schedule(await self._schedules.delete(schedule.id, topic=schedule.job.routed_topic))
 
     @answering
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
         job_id = convert.read_id(request.id) if request.id else None
         check_given_id("id", job_id)
         schedule = await self._find(request.name, "tend")
-        return wire.write_fire(await self._schedules.trigger(schedule.id, job_id=job_id))
+        return wire.write_fire(
+            await self._schedules.trigger(schedule.id, job_id=job_id, topic=schedule.job.routed_topic)
+        )
 
     @answering
     async def BackfillSchedule(
@@ -97,7 +101,12 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         start, end = _read_given(request, "start"), _read_given(request, "end")
         schedule = await self._find(request.name, "tend")
         backfill = await self._schedules.backfill(
-            schedule.id, start=start, end=end, limit=request.limit or BACKFILLED, dry_run=request.dry_run
+            schedule.id,
+            start=start,
+            end=end,
+            limit=request.limit or BACKFILLED,
+            dry_run=request.dry_run,
+            topic=schedule.job.routed_topic,
         )
         return wire.write_backfill(backfill)
 
@@ -138,6 +147,13 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
             dry_run=request.dry_run,
         )
         return wire.write_sync_report(report)
+
+    def _may_follow(self, topic: str) -> bool:
+        try:
+            self._check("follow", topic)
+        except AccessDenied:
+            return False
+        return True
 
     async def _find(self, name: str, right: str = "follow") -> Schedule:
         """The schedule, once the caller may do with it what the right says."""

@@ -42,7 +42,9 @@ Occurrences = Annotated[int, Query(ge=1, le=MOST_PREVIEWED, description="How man
 async def create_schedule(body: bodies.NewSchedule, served: Served) -> Response:
     new = body.read()
     caller.get().check(Right.SUBMIT, new.job.routed_topic)
-    schedule, is_new = await served.engine.schedules.create(new)
+    schedule, is_new = await served.engine.schedules.create(
+        new, may_know=lambda topic: caller.get().may(Right.FOLLOW, topic)
+    )
     return answer_with(bodies.write_schedule(schedule), 201 if is_new else 200)
 
 
@@ -92,7 +94,9 @@ async def edit_schedule(name: Segment, body: bodies.ScheduleChanges, served: Ser
     changes = body.read()
     schedule = await _find(served, name, Right.SUBMIT)
     caller.get().check(Right.SUBMIT, topic_after(schedule, changes))
-    return answer_with(bodies.write_schedule(await served.engine.schedules.edit(schedule.id, changes)))
+    return answer_with(
+        bodies.write_schedule(await served.engine.schedules.edit(schedule.id, changes, topic=schedule.job.routed_topic))
+    )
 
 
 @router.delete(
@@ -101,7 +105,9 @@ async def edit_schedule(name: Segment, body: bodies.ScheduleChanges, served: Ser
 async def delete_schedule(name: Segment, served: Served) -> Response:
     """Answers with the schedule as it was. The jobs it has made stay."""
     schedule = await _find(served, name, Right.TEND)
-    return answer_with(bodies.write_schedule(await served.engine.schedules.delete(schedule.id)))
+    return answer_with(
+        bodies.write_schedule(await served.engine.schedules.delete(schedule.id, topic=schedule.job.routed_topic))
+    )
 
 
 @router.post(
@@ -110,7 +116,11 @@ async def delete_schedule(name: Segment, served: Served) -> Response:
 async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None = None) -> Response:
     schedule = await _find(served, name, Right.TEND)
     reason = body.reason if body else ""
-    return answer_with(bodies.write_schedule(await served.engine.schedules.pause(schedule.id, reason=reason)))
+    return answer_with(
+        bodies.write_schedule(
+            await served.engine.schedules.pause(schedule.id, reason=reason, topic=schedule.job.routed_topic)
+        )
+    )
 
 
 @router.post(
@@ -119,7 +129,9 @@ async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None
 async def resume_schedule(name: Segment, served: Served) -> Response:
     """It goes on with the first occurrence after now."""
     schedule = await _find(served, name, Right.TEND)
-    return answer_with(bodies.write_schedule(await served.engine.schedules.resume(schedule.id)))
+    return answer_with(
+        bodies.write_schedule(await served.engine.schedules.resume(schedule.id, topic=schedule.job.routed_topic))
+    )
 
 
 @router.post(
@@ -130,7 +142,7 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
     schedule = await _find(served, name, Right.TEND)
     key = idempotency_key
     job_id = None if key is None else await id_of_trigger(served.engine.jobs, key, schedule)
-    fire = await served.engine.schedules.trigger(schedule.id, job_id=job_id)
+    fire = await served.engine.schedules.trigger(schedule.id, job_id=job_id, topic=schedule.job.routed_topic)
     return answer_with(fields_of(bodies.Fire.model_fields, fire))
 
 
@@ -143,7 +155,12 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
 async def backfill_schedule(name: Segment, body: bodies.Stretch, served: Served) -> Response:
     schedule = await _find(served, name, Right.TEND)
     backfill = await served.engine.schedules.backfill(
-        schedule.id, start=body.start, end=body.end, limit=body.limit, dry_run=body.dry_run
+        schedule.id,
+        start=body.start,
+        end=body.end,
+        limit=body.limit,
+        dry_run=body.dry_run,
+        topic=schedule.job.routed_topic,
     )
     return answer_with(backfill)
 
