@@ -627,6 +627,21 @@ def test_a_replay_wants_one_choice_and_without_a_terminal_a_yes(flags: list[str]
 
 
 @pytest.mark.parametrize(
+    ("flags", "question"),
+    [
+        (["--all"], "Replay 3 dead letters?"),
+        (["--all", "--limit", "2"], "Replay 2 of 3 dead letters?"),
+        (["--error", "boom"], "Replay 3 dead letters?"),
+    ],
+)
+def test_the_question_before_a_replay_says_how_many(pulse: Pulse, flags: list[str], question: str) -> None:
+    for _ in range(3):
+        pulse.dead_letter()
+
+    assert question in run_on_terminal("jobs", "replay", *flags, typed="n\n", env=pulse.env).text
+
+
+@pytest.mark.parametrize(
     ("typed", "code", "status"), [("y\n", 0, JobStatus.PENDING), ("n\n", 1, JobStatus.DEAD_LETTERED)]
 )
 def test_on_a_terminal_one_is_asked_before_a_replay(pulse: Pulse, typed: str, code: int, status: JobStatus) -> None:

@@ -204,10 +204,11 @@ def run_now(session: Session, job_id: UUID) -> None:
 
 def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:
     with session.reach() as settings:
+        total = use(settings, lambda engine: _count_dead(engine, wanted))
         # Asked outside the loop, which would keep the first Ctrl-C to itself.
-        if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit))):
+        if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit, total))):
             click.confirm(question, abort=True, err=True)
-        with progress(session, "replaying") as advance:
+        with progress(session, "replaying", None if total is None else min(total, limit)) as advance:
             replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
         text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
         session.answer({"replayed": replayed}, lambda: say(text))
@@ -236,12 +237,25 @@ async def _replay_in_batches(engine: Engine, wanted: JobFilter, limit: int, adva
     return replayed
 
 
-async def _question(engine: Engine, wanted: JobFilter, limit: int) -> str | None:
+async def _count_dead(engine: Engine, wanted: JobFilter) -> int | None:
+    """Return how many dead letters there are of a topic or of all. By anything else they are not counted: None."""
+    from pulse.model.jobs import JobFilter, JobStatus
+
+    if wanted != JobFilter(topic=wanted.topic):
+        return None
+    counts = [each for each in await engine.jobs.counts() if wanted.topic in (None, each.topic)]
+    return sum(each.counts.get(JobStatus.DEAD_LETTERED, 0) for each in counts)
+
+
+async def _question(engine: Engine, wanted: JobFilter, limit: int, total: int | None) -> str | None:
     """None if nothing matches: then there is nothing to ask."""
     import msgspec
 
     from pulse.model.jobs import PAGE_LIMIT, JobStatus
 
+    if total is not None:
+        some = f"{limit:,} of " if limit < total else ""
+        return f"Replay {some}{plural(total, 'dead letter')}?" if total else None
     dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
     page = await search(engine, dead, None, min(limit, PAGE_LIMIT))
     count = plural(len(page.jobs), "dead letter")

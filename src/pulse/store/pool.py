@@ -470,8 +470,8 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return InvalidDatabaseUrl(f"{error}: this looks like a transaction pooler, so set PULSE_PGBOUNCER=1")
         case asyncpg.ClientConfigurationError() | ValueError():  # whose words may quote a part of the password
             return InvalidDatabaseUrl(
-                "the database URL cannot be read: it must be postgresql://user:password@host:5432/name, with / ? # and @ "
-                "in the password written as %2F, %3F, %23 and %40"
+                "the database URL cannot be read: it must be postgresql://user:password@host:5432/name, with / ? # @ "
+                "of the password written as %2F %3F %23 %40"
             )
         case (
             asyncpg.PostgresConnectionError()
