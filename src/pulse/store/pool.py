@@ -254,11 +254,11 @@ class Database:
                 if conflicts == CONFLICT_TRIES:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
-            except LOST as error:
+            except (*LOST, asyncpg.LockNotAvailableError) as error:
                 self.errors += 1
                 losses += 1
                 delay = self._backoff.delay(losses).total_seconds()
-                if asyncio.get_running_loop().time() + delay > give_up_at:
+                if _is_held_row(error) or asyncio.get_running_loop().time() + delay > give_up_at:
                     raise translate(error) from error
                 await asyncio.sleep(delay)
             except asyncpg.PostgresError as error:
@@ -331,8 +331,13 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
-        case asyncpg.LockNotAvailableError():
+        case asyncpg.LockNotAvailableError() if _is_held_row(error):
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
+        case asyncpg.LockNotAvailableError():
+            return DatabaseUnreachable(
+                f"the database refused: {_words(error)}: another session holds a table of Pulse, or commits hang, "
+                "for longer than lock_timeout allows; try again"
+            )
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
             return InvalidInput(f"the database cannot take this value: {_words(error)}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
@@ -360,6 +365,15 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
                 f"cannot reach the database{where}: {reason}; is it running, is the address right?"
             )
     return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
+
+
+def _is_held_row(error: BaseException) -> bool:
+    """Whether a statement gave up waiting for a row or a key that another transaction holds.
+
+    Postgres says of those, and only of those, where it was ("while inserting index tuple …"), in whatever language. A
+    lock on a whole table, and the one in which commits with a notification stand in line, are not the caller's doing.
+    """
+    return isinstance(error, asyncpg.LockNotAvailableError) and bool(getattr(error, "context", None))
 
 
 def _words(error: BaseException) -> str:
