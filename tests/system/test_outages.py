@@ -7,18 +7,20 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine, open_engine
-from pulse.model.errors import DatabaseUnreachable, Unavailable
-from pulse.model.jobs import Answer, JobStatus, RetryPolicy
+from pulse.model.errors import Conflict, DatabaseUnreachable, Unavailable
+from pulse.model.jobs import Answer, JobStatus, NewJob, RetryPolicy
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store.migrate import migrate
@@ -228,3 +230,89 @@ async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(serve
 
         assert await beat() is Answer.ACCEPTED
         assert (await engine.jobs.get(job_id)).attempt == 1
+
+
+# --- commits that hang
+
+
+@asynccontextmanager
+async def a_hanging_commit(server: Server) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A commit with a notification that waits for a standby which is not there: those after it stand in line."""
+    admin, other = await asyncpg.connect(server.dsn), await asyncpg.connect(server.dsn)
+    await admin.execute("create table if not exists public.slow (id int)")
+    await admin.execute("alter system set synchronous_standby_names = 'nobody'")
+    await admin.execute("select pg_reload_conf()")
+    while await other.fetchval("show synchronous_standby_names") != "nobody":
+        await asyncio.sleep(0.01)
+    hanging = asyncio.create_task(other.execute("begin; insert into slow values (1); notify slow; commit"))
+    is_hanging = "select exists (select from pg_stat_activity where wait_event = 'SyncRep')"
+    while not await admin.fetchval(is_hanging):
+        await asyncio.sleep(0.01)
+    await admin.execute("set synchronous_commit = local")
+    try:
+        yield admin
+    finally:
+        await admin.execute("alter system reset synchronous_standby_names")
+        await admin.execute("select pg_reload_conf()")
+        await hanging
+        for conn in (admin, other):
+            await conn.close()
+
+
+IN_LINE = """
+select exists (
+    select from pg_locks join pg_stat_activity using (pid)
+    where locktype = 'object' and not granted and now() - xact_start > interval '1.2 seconds'
+)
+"""
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [[a_new_job(), a_new_job()], [a_new_job(unique_key="k")], [a_new_job(id=UUID(int=0x7000 << 64))]],
+    ids=["several", "a key", "an id"],
+)
+async def test_a_submit_behind_slow_commits_waits_and_is_not_said_to_conflict(
+    server: Server, settings: Settings, jobs: list[NewJob]
+) -> None:
+    """For longer than it would wait for whoever submits the same key, which nobody does."""
+    async with open_engine(settings) as engine:
+        async with a_hanging_commit(server) as admin:
+            submitting = asyncio.create_task(engine.jobs.submit(jobs))
+            while not submitting.done() and not await admin.fetchval(IN_LINE):
+                await asyncio.sleep(0.02)
+
+        assert [each.created for each in await submitting] == [True] * len(jobs)
+
+
+@asynccontextmanager
+async def a_transaction(server: Server) -> AsyncIterator[asyncpg.Connection[Any]]:
+    conn = await asyncpg.connect(server.dsn)
+    try:
+        await conn.execute("begin")
+        yield conn
+    finally:
+        conn.terminate()
+
+
+async def test_a_table_that_somebody_locks_is_not_said_to_be_a_conflict(server: Server, settings: Settings) -> None:
+    """Where the database has a lock_timeout, as many have."""
+    admin = await asyncpg.connect(server.dsn)
+    await admin.execute("alter role current_user set lock_timeout = '50ms'")
+    await admin.close()
+    async with (
+        open_engine(replace(settings, patience=timedelta(seconds=1))) as engine,
+        a_transaction(server) as other,
+    ):
+        await other.execute("lock table pulse.jobs in access exclusive mode")
+
+        with pytest.raises(Unavailable, match="another session holds a table of Pulse"):
+            await engine.jobs.submit([a_new_job(), a_new_job()])
+
+
+async def test_a_key_that_somebody_is_submitting_is_a_conflict(server: Server, settings: Settings) -> None:
+    async with open_engine(settings) as engine, a_transaction(server) as other:
+        await other.fetchval("""select pulse.enqueue('mail', '{}', '{"unique_key": "k"}')""")
+
+        with pytest.raises(Conflict, match="another transaction is submitting the same id or unique key"):
+            await engine.jobs.submit([a_new_job(unique_key="k")])

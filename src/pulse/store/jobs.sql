@@ -15,7 +15,8 @@
 -- submitting is waited for, but only for a second: it may be one that stays open.
 -- What is the same for all jobs is sent once, and what none of them has is not sent: unnest fills up with nulls, and a
 -- null where there must be a value means the first one. Seventeen full arrays cost more than the insert itself.
--- A message to whoever waits for work goes with the commit, if there is one.
+-- A message to whoever waits for work goes with the commit, if there is one. Such commits wait for each other, for as long
+-- as one takes on its disk or standby: that is nobody's key, so the second is over once all rows are in.
 with patience as materialized (
     select set_config('lock_timeout', '1000', true)
 ),
@@ -53,7 +54,8 @@ tallied as (
 select
     count(*)::int as jobs,
     case when count(*) < cardinality(:ids::uuid[]) then array_agg(id) end as ids,
-    case when :message::text is not null then pg_notify(:channel, :message) end
+    case when :message::text is not null then pg_notify(:channel, :message) end,
+    set_config('lock_timeout', '0', true)
 from submitted;
 
 -- name: submit_job(bucket, id, topic, task, payload, priority, delay, run_at, max_attempts, retry, timeout, deadline, result_ttl, tags, trace, channel, message)

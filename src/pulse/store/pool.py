@@ -295,7 +295,7 @@ class Database:
         """As `run`, for what every process does beside its work: it gives up soon where somebody holds a lock."""
         try:
             return await self._run_on(self._duties, work)
-        except Conflict as error:
+        except (Conflict, DatabaseUnreachable) as error:
             if isinstance(cause := error.__cause__, asyncpg.LockNotAvailableError):
                 raise Conflict(f"somebody held a lock for longer than {DUTY_LOCK_PATIENCE}: {cause}") from cause
             raise
@@ -313,11 +313,11 @@ class Database:
                 if conflicts == CONFLICT_TRIES:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
-            except LOST as error:
+            except (*LOST, asyncpg.LockNotAvailableError) as error:
                 self._count(error)
                 losses += 1
                 left = give_up_at - asyncio.get_running_loop().time()
-                if left <= 0:
+                if left <= 0 or _is_held_row(error) or (lane is self._duties and not isinstance(error, LOST)):
                     raise self._translate(error) from error
                 await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
             except asyncpg.PostgresError as error:
@@ -453,8 +453,13 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
         case asyncpg.DiskFullError() | asyncpg.PostgresIOError():
             return DatabaseReadOnly(f"the database takes no writes: {_words(error)}; look at the disk of the server")
-        case asyncpg.LockNotAvailableError():
+        case asyncpg.LockNotAvailableError() if _is_held_row(error):
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
+        case asyncpg.LockNotAvailableError():
+            return DatabaseUnreachable(
+                f"the database refused: {_words(error)}: another session holds a table of Pulse, or commits hang, "
+                "for longer than lock_timeout allows; try again"
+            )
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
             return InvalidInput(f"the database cannot take this value: {_words(error)}")
         # A rule that somebody gave our tables. An unknown code is one too: only a trigger can have made it up.
@@ -486,6 +491,15 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
                 f"cannot reach the database{where}: {reason}; is it running, is the address right?"
             )
     return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
+
+
+def _is_held_row(error: BaseException) -> bool:
+    """Whether a statement gave up waiting for a row or a key that another transaction holds.
+
+    Postgres says of those, and only of those, where it was ("while inserting index tuple …"), in whatever language. A
+    lock on a whole table, and the one in which commits with a notification stand in line, are not the caller's doing.
+    """
+    return isinstance(error, asyncpg.LockNotAvailableError) and bool(getattr(error, "context", None))
 
 
 def _words(error: BaseException) -> str:
