@@ -497,7 +497,7 @@ async def test_calls_of_a_token_are_limited_and_those_of_another_are_not(tokens:
         later = [await client.call_as(secret, WORK) for _ in range(5)]
 
     limit = _documented("too many calls")
-    limit = limit._replace(message=limit.message.replace("5,000", "4"))
+    limit = limit._replace(message=limit.message.replace("2,000", "4"))
     assert denied == limit
     assert again == [None, None, limit]
     statuses = [answer.status if answer else None for answer in later]

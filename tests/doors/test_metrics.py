@@ -148,7 +148,9 @@ async def test_every_metric_is_explained_and_has_its_kind(engine: Engine, clock:
     for name, _, listed_labels in listed:
         assert labels[name.removesuffix("_total")] == set(re.findall(r"`(\w+)`", listed_labels)), name
     duties = {dict(at)["duty"] for name, at in read(text) if name == "pulse_duty_age_seconds"}
-    assert duties | {"presence", "dispatch"} == set(re.findall(r"`([a-z ]+)`", PAGE.partition("The duties are")[2]))
+    assert duties | {"presence", "moved workers", "dispatch"} == set(
+        re.findall(r"`([a-z ]+)`", PAGE.partition("The duties are")[2])
+    )
 
 
 # --- whatever topics are called, and however many there are

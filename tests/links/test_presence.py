@@ -96,7 +96,7 @@ async def test_a_presence_that_could_not_be_written_is_written_at_the_next_step(
     workers = Workers(database)
     note = workers.own_duty("ada", lambda _: a_presence("ada"))
     with monkeypatch.context() as broken, pytest.raises(DatabaseUnreachable):
-        broken.setattr(database, "run", unreachable)
+        broken.setattr(database, "run_duty", unreachable)
         await note()
 
     await note()

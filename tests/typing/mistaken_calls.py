@@ -129,7 +129,7 @@ async def results_are_not_something_else() -> None:
     assert_type(handle.result(), bool)  # error
     assert_type(import_file.enqueue("a", 1).result(), str)  # error
     assert_type(resize.using(delay=1).enqueue(uuid4(), 1).result(), int)  # error
-    handle.result("10s")  # error
+    handle.result(b"10s")  # error
     handle.results()  # error
     _ = (
         text,

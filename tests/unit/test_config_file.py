@@ -42,6 +42,7 @@ def test_every_setting_is_read_from_a_file_as_from_the_environment(name: str, he
 
     settings = read(f'{head}{name} = "{text}"', env={"PULSE_CONFIG": "pulse.toml"})
 
+    Path("pulse.toml").unlink()
     assert settings == Settings.from_env({f"PULSE_{name.upper()}": text})
     assert getattr(settings, name) == value
 

@@ -159,7 +159,7 @@ made as (
     left join lateral (
         select true as is_known from pulse.jobs
         where jobs.bucket = new.bucket and jobs.id = new.job_id
-            and jobs.schedule_id = new.schedule_id and jobs.scheduled_for = new.occurrence
+            and (jobs.schedule_id, jobs.scheduled_for) is not distinct from (new.schedule_id, new.occurrence)
         offset 0
     ) as before on true
     where is_known is null
