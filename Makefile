@@ -57,7 +57,7 @@ test-buckets: $(READY) ## Run every test with sixteen buckets instead of one
 	@PULSE_BUCKETS=16 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 test-user: $(READY) ## Run the fast tests as an ordinary user, where you are root
-	@$(BIN)/python -m tools.ordinary_user $(BIN)/python -m pytest -p no:cacheprovider -n $(JOBS) --dist worksteal -m 'not slow'
+	@$(BIN)/python -m tools.ordinary_user -m pytest -p no:cacheprovider -n $(JOBS) --dist worksteal -m 'not slow'
 
 test-long: $(READY) ## Run what takes too long for every change: idle costs, orders of three, tries at random (about ten minutes)
 	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'long and not chaos'
