@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -140,6 +141,16 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
     shown = await page(http, "/schedules/daily")
     assert "5s, then 1.5 times the one before; at most 1h, ± 20%" in shown
     assert "kept for 2d" in shown
+
+
+async def test_a_form_takes_a_large_payload_and_refuses_one_too_large(http: Http, engine: Engine) -> None:
+    large = json.dumps([{"to": f"ada {number}", "漢": 1.5} for number in range(10_000)], ensure_ascii=False)
+
+    assert (await post(http, "/schedules/new", **MADE, payload=large)).status_code == 204
+    assert json.loads((await engine.schedules.get("daily")).job.payload) == json.loads(large)
+    answer = await post(http, "/schedules/new", **MADE | {"name": "larger"}, payload=large + " " * (1 << 20))
+    assert answer.status_code == 413
+    assert "use the API or the command line for a larger payload" in answer.headers["hx-trigger"]
 
 
 FAULTS = [

@@ -34,6 +34,19 @@ async def test_a_repeated_request_makes_one_job(http: Http, engine: Engine) -> N
     assert len((await engine.jobs.find()).jobs) == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/jobs", {"task": "mail"}), ("/v1/schedules", {"name": "s", "task": "mail", "every": "1h"})]
+)
+async def test_a_payload_spelled_otherwise_is_the_same(http: Http, path: str, body: dict[str, Any]) -> None:
+    async def send(payload: dict[str, Any]) -> int:
+        return (await http.ask("POST", path, body | {"payload": payload}, headers=KEY)).status_code
+
+    assert await send({"b": 1.0, "a": "é", "big": 12345678901234567890123}) == 201
+    assert await send({"big": 12345678901234567890123, "a": "é", "b": 1}) == 200
+    assert await send({"big": 12345678901234567890124, "a": "é", "b": 1}) == 409
+    assert await send({"big": 12345678901234567890123, "a": "é", "b": True}) == 409
+
+
 async def test_requests_side_by_side_make_one_job(http: Http) -> None:
     answers = await asyncio.gather(*[http.ask("POST", "/v1/jobs", {"task": "mail"}, headers=KEY) for _ in range(8)])
 

@@ -196,6 +196,10 @@ class Jobs:
         check_size("ids", job_ids)
         return await self._database.run(lambda conn: read_each(conn, store.read_topics, job_ids))
 
+    async def is_same_payload(self, one: str, other: str) -> bool:
+        [is_same] = await self._database.run(lambda conn: store.compare_payloads(conn, [(one, other)]))
+        return is_same
+
     async def id_of_text(self, text: str) -> UUID:
         """Return the id that stands for a text in this installation. Its bucket is yet to be set."""
         if self._id_secret is None:

@@ -18,7 +18,7 @@ from pulse.model.errors import InvalidSchedule, ScheduleExists, ScheduleOwned, S
 from pulse.model.schedule_changes import differences, is_retimed, make_declared, redefine
 from pulse.model.schedules import Declared, Schedule, ScheduleStatus, SyncReport
 from pulse.store import schedules as store
-from pulse.store.jobs import read_clock
+from pulse.store.jobs import compare_payloads, read_clock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,7 +54,7 @@ class Sync:
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
         found = await store.lock_schedules(conn, names, app=self._app)
-        report = self._plan(found, now, prune=prune, dry_run=dry_run)
+        report = await self._plan(conn, found, now, prune=prune, dry_run=dry_run)
         if dry_run:
             self.written = []
             return report
@@ -76,20 +76,25 @@ class Sync:
         if taken := {each.name for each in new} - {each.name for each in made}:
             raise ScheduleExists(min(taken), "owner, since a moment ago")
 
-    def _plan(self, found: Sequence[Schedule], now: datetime, *, prune: bool, dry_run: bool) -> SyncReport:
+    async def _plan(
+        self, conn: Connection, found: Sequence[Schedule], now: datetime, *, prune: bool, dry_run: bool
+    ) -> SyncReport:
         report = SyncReport(
             created=[], changed=[], renamed=[], enabled=[], disabled=[], deleted=[], unchanged=[], dry_run=dry_run
         )
         by_name = {schedule.name: schedule for schedule in found}
-        kept: set[UUID] = set()
+        known: list[tuple[Schedule, Declared]] = []
         for each in self._declared:
             schedule = self._known(each, by_name)
             if schedule is None:
                 self.written.append(make_declared(each.schedule, self._mint(), now, app=self._app))
                 report.created.append(each.schedule.name)
-                continue
-            kept.add(schedule.id)
-            self._plan_known(report, schedule, each, now)
+            else:
+                known.append((schedule, each))
+        payloads = [(schedule.job.payload, each.schedule.job.payload) for schedule, each in known]
+        for (schedule, each), is_same in zip(known, await compare_payloads(conn, payloads), strict=True):
+            self._plan_known(report, schedule, each, now, is_same_payload=is_same)
+        kept = {schedule.id for schedule, _ in known}
         for schedule in found:
             if schedule.app == self._app and schedule.id not in kept:
                 self._plan_gone(report, schedule, now, prune=prune)
@@ -107,10 +112,13 @@ class Sync:
                 raise ScheduleOwned(name, schedule.app, f"so {self._app} needs another name for its own")
         return None
 
-    def _plan_known(self, report: SyncReport, schedule: Schedule, each: Declared, now: datetime) -> None:
+    def _plan_known(
+        self, report: SyncReport, schedule: Schedule, each: Declared, now: datetime, *, is_same_payload: bool
+    ) -> None:
         new = each.schedule
         is_renamed, was_disabled = schedule.name != new.name, schedule.status is ScheduleStatus.DISABLED
-        is_changed = bool(differences(schedule, new, now)) or schedule.status is ScheduleStatus.BROKEN
+        differs = differences(schedule, new, now, is_same_payload=is_same_payload)
+        is_changed = bool(differs) or schedule.status is ScheduleStatus.BROKEN
         if is_renamed:
             report.renamed.append((schedule.name, new.name))
         if was_disabled:

@@ -46,7 +46,7 @@ from pulse.model.schedules import (
 )
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
-from pulse.store.jobs import get_jobs, read_clock
+from pulse.store.jobs import compare_payloads, get_jobs, read_clock
 from pulse.store.schedules import Made
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
@@ -185,7 +185,8 @@ class Schedules:
                 raise ScheduleExists(new.name)
             if known.app is not None:
                 raise ScheduleOwned(new.name, known.app, "choose another name")
-            if differs := differences(known, new, now):
+            [is_same_payload] = await compare_payloads(conn, [(known.job.payload, new.job.payload)])
+            if differs := differences(known, new, now, is_same_payload=is_same_payload):
                 raise ScheduleExists(new.name, " and ".join(differs))
             return known, known.id == schedule_id  # ours, if the answer to a first try was lost
 

@@ -19,7 +19,6 @@ from pulse.model.schedules import (
     ScheduleStatus,
     Timed,
 )
-from pulse.model.text import says_the_same
 from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
@@ -87,18 +86,17 @@ def is_retimed(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
     return may_go_on or _timing_differs(schedule, new, now)
 
 
-def differences(schedule: Schedule, new: NewSchedule, now: datetime) -> list[str]:
-    """In what a definition differs from a schedule that is there."""
+def differences(schedule: Schedule, new: NewSchedule, now: datetime, *, is_same_payload: bool) -> list[str]:
+    """In what a definition differs from a schedule that is there.
+
+    Whether their payloads say the same, the database tells: it keeps neither the spaces nor the order of keys.
+    """
+    same = {name: getattr(schedule.job, name) == getattr(new.job, name) for name in JOB_FIELDS}
+    same["topic"] = schedule.job.routed_topic == new.job.routed_topic
+    same["payload"] = is_same_payload
     found = [name for name in POLICY_FIELDS if getattr(schedule, name) != getattr(new, name)]
-    found += [name for name in JOB_FIELDS if not _is_same(name, schedule.job, new.job)]
+    found += [name for name in JOB_FIELDS if not same[name]]
     return ["timetable", *found] if _timing_differs(schedule, new, now) else found
-
-
-def _is_same(name: str, one: NewJob, other: NewJob) -> bool:
-    if name == "payload":  # as the database writes it: without its spaces, in its own order
-        return says_the_same(one.payload, other.payload)
-    own_name = "routed_topic" if name == "topic" else name
-    return bool(getattr(one, own_name) == getattr(other, own_name))
 
 
 def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:

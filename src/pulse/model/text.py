@@ -6,7 +6,6 @@ can mend them. In an error's text they are replaced, because recording a failure
 
 from __future__ import annotations
 
-import gc
 import re
 
 import msgspec
@@ -169,37 +168,6 @@ def _check_numbers(what: str, bare: str) -> None:
         msgspec.json.decode(f"[{','.join(numbers)}]")
     except msgspec.DecodeError as error:
         raise InvalidPayload(f"{what} is not JSON: {error}") from None
-
-
-def says_the_same(one: str, other: str) -> bool:
-    """Whether two JSON texts have one meaning, as jsonb does not keep the spelling."""
-    if one == other or _compact(one) == _compact(other):
-        return True
-    if len(one) > _SMALL and _outline(one) != _outline(other):
-        return False
-    return _read(one) == _read(other)
-
-
-def _outline(text: str) -> list[int]:
-    """How many lists, objects and values it has: of a large one, that is told apart without building it."""
-    bare = _STRING.sub('""', text)
-    return [bare.count(sign) for sign in "[{,"]
-
-
-def _compact(text: str) -> str:
-    """Without its spaces: jsonb adds some. That is enough where keys come in its order, and builds nothing."""
-    return msgspec.json.format(text, indent=-1)
-
-
-def _read(text: str) -> object:
-    """Without the garbage collector, which would go through a large value again and again while it is made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return msgspec.json.decode(text)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def clean_error(text: str, limit: int = ERROR_LIMIT) -> str:

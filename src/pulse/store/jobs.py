@@ -298,6 +298,17 @@ async def read_leases(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return {row["id"]: (JobStatus(row["status"]), row["lease_id"]) for row in rows}
 
 
+async def compare_payloads(conn: Connection, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+    """Return of each pair whether both say the same. Postgres compares what is spelled differently: to build two values
+    of a mebibyte of keys here would take 0.1 s of the event loop."""
+    asked = [pair for pair in pairs if pair[0] != pair[1]]
+    if not asked:
+        return [True] * len(pairs)
+    ones, others = zip(*asked, strict=True)
+    answers = iter(await conn.rows("compare_payloads", ones=ones, others=others))
+    return [one == other or next(answers)["is_same"] for one, other in pairs]
+
+
 async def read_clock(conn: Connection) -> datetime:
     [row] = await conn.rows("read_clock")
     now: datetime = row["now"]

@@ -457,6 +457,12 @@ tallied as (
 )
 select id, lease_id, topic, priority from released;
 
+-- name: compare_payloads(ones, others)
+-- Which pairs of JSON texts say the same, as jsonb does, in their order: keys in any order, 1 and 1.0 alike.
+select one::jsonb = other::jsonb as is_same
+from unnest(:ones::text[], :others::text[]) with ordinality as pair (one, other, number)
+order by number;
+
 -- name: read_clock()
 select pulse.now() as now;
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 from pulse.doors import dashboard
 from pulse.doors.dashboard.app import ACTIONS, VIEWS
+from pulse.doors.dashboard.fields import FORM_LIMIT
 from pulse.doors.mcp_tools import TOOLS, schema_of
-from tests.doors.costs.texts import HEAD, SIZE, kinds_of, texts
+from tests.doors.costs.texts import HEAD, SIZE, WORST_BODIES, kinds_of, texts
 
 BASE: dict[str, Any] = {
     "task": "t",
@@ -40,6 +44,9 @@ HEADERS: tuple[str, ...] = (
     "content-length",
 )
 HEADERS += ("x-forwarded-for", "x-forwarded-proto", "idempotency-key", "x-pulse-csrf", "sec-fetch-site", "hx-request")
+
+
+OWN_STRUCTURES = ("payload", "value", "retry")  # whatever JSON somebody likes
 
 
 class Request(NamedTuple):
@@ -123,8 +130,8 @@ def _quoted(text: str) -> str:
 
 def bodies(document: Any, schema: Any, *, every: bool) -> Iterator[tuple[str, str, str]]:
     """Every body that is wrong as a whole, and every property of it with each kind."""
-    for kind, text in texts().items():
-        yield "body", kind, text
+    for kind in texts() if every else WORST_BODIES:
+        yield "body", kind, texts()[kind]
     yield "body", "lone surrogates", '{"task": "' + "\\ud800" * (SIZE // 6) + '"}'
     for path, found in properties(document, schema, ()):
         for kind, value in _values(found, path[-1], every=every):
@@ -157,8 +164,11 @@ def _values(schema: Any, name: str, *, every: bool) -> Iterator[tuple[str, str]]
     known = texts()
     for kind in kinds_of(name, every=every):
         yield f"text of {kind}", json.dumps(known[kind][: SIZE // 2])
-    is_structure = schema.get("type") in ("array", "object", None)
-    for kind in ("lists", "strings", "objects", "numbers", "keys", "digits") if is_structure or every else ("keys",):
+    if every or name in OWN_STRUCTURES:
+        structures: tuple[str, ...] = ("lists", "strings", "objects", "numbers", "keys", "digits")
+    else:
+        structures = ("objects", "keys") if schema.get("type") in ("array", "object", None) else ("keys",)
+    for kind in structures:
         yield kind, known[kind]
     if schema.get("type") == "array":
         yield "many wrong", "[" + "5," * (SIZE // 2) + "5]"
@@ -203,43 +213,100 @@ def head_requests(paths: tuple[str, ...]) -> Iterator[Request]:
 
 # --- the dashboard
 
-FIELDS = re.compile(r'name="(\w+)"')
+FOLDER = Path(dashboard.__file__).parent
+DRAWN = re.compile(r'name="(\w+)"')
+READ = re.compile(r'(?:form|query)(?:\.get\(|\[|, )"(\w+)"')
+SESSIONS = ("/sign-in", "/sign-out")
+FOR_ALL = "/schedules/new"  # where fields are tried that no module names in whole
+WHOLE_FORMS = (FOR_ALL, "/alarms/new")
 
 
+@cache
 def form_fields() -> list[str]:
-    """Of all forms of all pages."""
-    folder = Path(dashboard.__file__).parent / "templates"
-    return sorted({name for file in folder.glob("**/*.html") for name in FIELDS.findall(file.read_text())})
+    """Of all forms of all pages, and whatever else is read from a form or a query."""
+    drawn = {name for file in FOLDER.glob("**/*.html") for name in DRAWN.findall(file.read_text())}
+    return sorted(drawn | {name for file in FOLDER.glob("*.py") for name in READ.findall(file.read_text())})
+
+
+def fields_by_view(*, every: bool) -> dict[str, list[str]]:
+    """Which fields are tried on which page: those that its module names."""
+    return {view.path: form_fields() if every else names_in(source_of_module(view.facts)) for view in VIEWS}
+
+
+def fields_by_action(*, every: bool) -> dict[str, list[str]]:
+    """Which fields are tried on which action: those that it and its helpers name, and one at least.
+
+    What only its module names is tried on the first action of the module, and what none does on one for all.
+    """
+    if every:
+        return dict.fromkeys([*(action.path for action in ACTIONS), *SESSIONS], form_fields())
+    found = {path: ["csrf", "next", "secret"] for path in SESSIONS}
+    modules = set()
+    for action in ACTIONS:
+        module = source_of_module(action.do)
+        found[action.path] = names_in(source_of(action.do) if module in modules else module) or ["reason"]
+        modules.add(module)
+    found[FOR_ALL] += sorted(set(form_fields()).difference(*found.values()))
+    return found
+
+
+def names_in(source: str) -> list[str]:
+    return [name for name in form_fields() if f'"{name}"' in source]
+
+
+def source_of_module(code: Callable[..., Any]) -> str:
+    return inspect.getsource(sys.modules[code.__module__])
+
+
+def source_of(code: Any, seen: frozenset[str] = frozenset()) -> str:
+    """With that of the functions of its module that it calls."""
+    called = [code.__globals__.get(name) for name in code.__code__.co_names if name not in seen]
+    own = [each for each in called if inspect.isfunction(each) and each.__module__ == code.__module__]
+    seen |= {code.__name__, *(each.__name__ for each in own)}
+    return inspect.getsource(code) + "".join(source_of(each, seen) for each in own)
 
 
 def page_requests(word: str, *, every: bool) -> Iterator[Request]:
-    fields = form_fields()
-    base = {name: value for name, value in BASE.items() if name in fields and name not in ("start", "end")}
-    for view in VIEWS:
-        there = re.sub(r"\{\w+\}", BASE["id"], view.path)
-        for name in fields:
-            for kind, text in _heads(name, every=every):
-                query = "&".join(f"{each}={_quoted(value)}" for each, value in (base | {name: text}).items())
-                yield Request("dashboard", f"GET {view.path} ?{name}", kind, request("GET", f"{there}?{query[:HEAD]}"))
-                if not every:
-                    break
-        yield Request("dashboard", f"GET {view.path} ?", "many", request("GET", there + "?" + "a&" * (HEAD // 2)))
-    for path in [*(action.path for action in ACTIONS), "/sign-in", "/sign-out"]:
+    base = {name: value for name, value in BASE.items() if name in form_fields() and name not in ("start", "end")}
+    for path, fields in fields_by_view(every=every).items():
+        yield from _query_requests(path, fields, base, every=every)
+    for path, fields in fields_by_action(every=every).items():
         yield from _form_requests(path, fields, base, word, every=every)
 
 
+def _query_requests(path: str, fields: list[str], base: dict[str, str], *, every: bool) -> Iterator[Request]:
+    there = re.sub(r"\{\w+\}", BASE["id"], path)
+    for name in fields:
+        for kind, text in list(_heads(name, every=every))[: None if every else 1]:
+            query = "&".join(f"{each}={_quoted(value)}" for each, value in (base | {name: text}).items())
+            yield Request("dashboard", f"GET {path} ?{name}", kind, request("GET", f"{there}?{query[:HEAD]}"))
+    yield Request("dashboard", f"GET {path} ?", "many", request("GET", there + "?" + "a&" * (HEAD // 2)))
+
+
 def _form_requests(path: str, fields: list[str], base: dict[str, str], word: str, *, every: bool) -> Iterator[Request]:
+    """All forms have one reader: the usual kinds are tried on whole forms, and the last of them on the others."""
     there, shown = re.sub(r"\{\w+\}", BASE["id"], path), ("x-pulse-csrf", word)
-    known = texts(SIZE // 3)
+    is_whole = every or path in WHOLE_FORMS
     for name in fields:
         kinds = kinds_of(name, every=every)
-        for kind in kinds if name in ("payload", "headers", "cron", "tags") or every else kinds[:1]:
-            given = base | {name: known[kind]}
-            body = "&".join(f"{each}={quote_plus(value)}" for each, value in given.items()).encode()
+        for kind in kinds if is_whole else kinds[-1:]:
+            given = {each: quote_plus(value) for each, value in base.items()} | {name: encoded(kind)}
+            body = "&".join(f"{each}={value}" for each, value in given.items()).encode()
+            assert len(body) <= FORM_LIMIT  # or it would be refused unread
             yield Request("dashboard", f"POST {path} {name}", kind, request("POST", there, body, FORM, shown))
-    for kind, text in {"many": "a=b&", "empty": "&", "percents": "%", "equals": "="}.items():
-        body = (text * (SIZE // len(text))).encode()
-        yield Request("dashboard", f"POST {path}", kind, request("POST", there, body, FORM, shown))
+    for kind, text in {"many": "a=b&", "empty": "&", "percents": "%", "equals": "=", "large": "a=%2C"}.items():
+        size = FORM_LIMIT + len(text) if kind == "large" else FORM_LIMIT
+        if is_whole or (path, kind) == ("/sign-in", "large"):
+            body = (text * (size // len(text))).encode()
+            yield Request("dashboard", f"POST {path}", kind, request("POST", there, body, FORM, shown))
+
+
+@cache
+def encoded(kind: str) -> str:
+    """As much of a kind as a form takes beside its other fields."""
+    room = FORM_LIMIT - 2_000
+    whole = quote_plus(texts(room)[kind])
+    return whole if len(whole) <= room else quote_plus(texts(room // 3)[kind])
 
 
 # --- MCP

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
@@ -29,6 +29,7 @@ from pulse.doors.dashboard.answers import (
     told,
 )
 from pulse.doors.dashboard.drawing import STATIC, draw, draw_page, url
+from pulse.doors.dashboard.fields import FORM_LIMIT, MOST_FIELDS, SIGN_IN_LIMIT, read_form
 from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
 from pulse.doors.dashboard.live import Live, News
 from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, Part, View
@@ -60,7 +61,6 @@ ACTIONS: tuple[Action, ...] = (
     *job.ACTIONS,
 )
 
-MOST_FIELDS = 200
 ASK_AGAIN = (
     15.0  # seconds after which a stream asks whether its viewer is still signed in; about the token it always asks
 )
@@ -198,7 +198,7 @@ class Dashboard:
             visitor = await self._guard.find_visitor(request)
             if visitor is None:
                 raise Unauthenticated("you are not signed in any more: load the page again")
-            form = await read_form(request, self._services.settings.message_limit)
+            form = await read_form(request, FORM_LIMIT)
             self._guard.check_form(request, visitor, request.headers.get(HEADER_WORD) or form.get(FORM_WORD, ""))
             look = self._look(request, visitor, action)
             outcome = await action.do(look, form)
@@ -215,7 +215,7 @@ class Dashboard:
         return page(draw("sign_in.html", next=_next(request), why=None))
 
     async def _sign_in(self, request: Request) -> Response:
-        form = await read_form(request, 10_000)
+        form = await read_form(request, SIGN_IN_LIMIT)
         try:
             secret = await self._guard.sign_in(request, form.get("secret", ""))
         except (Unauthenticated, Forbidden, Refused) as error:
@@ -229,7 +229,7 @@ class Dashboard:
         visitor = await self._guard.find_visitor(request)
         answer = redirect("/sign-in")
         if visitor is not None:
-            form = await read_form(request, 10_000)
+            form = await read_form(request, SIGN_IN_LIMIT)
             self._guard.check_form(request, visitor, form.get(FORM_WORD, ""))
             await self._guard.sign_out(visitor)
             drop_cookie(request, answer)
@@ -283,19 +283,6 @@ def read_query(text: str) -> dict[str, str]:
         return dict(parse_qsl(text, max_num_fields=MOST_FIELDS, errors="replace"))
     except ValueError:
         raise InvalidInput(f"the query has more than {MOST_FIELDS} fields") from None
-
-
-async def read_form(request: Request, most: int) -> Mapping[str, str]:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise Refused(413, "too_large", f"the form has more than {most:,} bytes")
-    try:
-        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, strict_parsing=bool(body))
-    except ValueError:
-        raise InvalidInput("this is no form: it should be fields and their values, URL-encoded") from None
-    return dict(fields)
 
 
 async def _static(request: Request) -> Response:

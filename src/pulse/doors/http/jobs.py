@@ -49,7 +49,7 @@ async def submit_job(body: bodies.NewJob, served: Served, idempotency_key: Idemp
         new = await with_id_of_key(served.engine.jobs, idempotency_key, new)
     [submitted] = await _submit(served, [new])
     if submitted.id == new.id and not submitted.created:
-        check_same(await served.engine.jobs.get_unmasked(submitted.id), new)
+        await check_same(served.engine.jobs, await served.engine.jobs.get_unmasked(submitted.id), new)
     job = await served.engine.jobs.get(submitted.id)
     return answer_with(bodies.write_job(job), 201 if submitted.created else 200)
 

@@ -19,7 +19,6 @@ from pulse.doors.access import caller
 from pulse.doors.http.answering import Refused
 from pulse.model.ids import bucket_of_id, bucket_of_topic, in_bucket
 from pulse.model.jobs import WAITING, RetryPolicy
-from pulse.model.text import says_the_same
 
 if TYPE_CHECKING:
     from pulse.engine.jobs import Jobs
@@ -68,17 +67,17 @@ async def _ids_of_key(jobs: Jobs, key: str, of: str) -> tuple[UUID, UUID]:
     return await jobs.id_of_text(text), uuid5(NAMESPACE, text)
 
 
-def check_same(job: Job, new: NewJob) -> None:
+async def check_same(jobs: Jobs, job: Job, new: NewJob) -> None:
     """That a job which was there already is the one that was asked for."""
     is_same = (
         all(getattr(job, name) == getattr(new, name) for name in SAME)
         and job.topic == new.routed_topic
-        and says_the_same(job.payload, new.payload)
         and tuple(_read(job.tags) or ()) == new.tags
         and _read(job.trace) == new.trace
         and _retry(job) == new.retry
         and job.unique_key in (None, new.unique_key)  # it loses the key when another takes it
         and (_has_moved(job) or job.run_at == (new.run_at or job.submitted_at + (new.delay or timedelta())))
+        and await jobs.is_same_payload(job.payload, new.payload)
     )
     if not is_same:
         raise _reused()
