@@ -77,7 +77,7 @@ async def test_a_name_that_is_taken_in_another_topic_says_nothing_of_what_is_the
     await engine.schedules.create(a_schedule("payroll"))
 
     with pytest.raises(ScheduleExists) as blind:
-        await engine.schedules.create(a_schedule("mail"), may_know=lambda topic: topic == "mail")
+        await engine.schedules.told_to(lambda topic: topic == "mail").create(a_schedule("mail"))
     with pytest.raises(ScheduleExists, match="another topic"):
         await engine.schedules.create(a_schedule("mail"))
 
@@ -92,7 +92,7 @@ async def test_a_schedule_that_was_moved_since_the_right_was_checked_is_left_alo
     changes = [{"priority": 9}] if move == "edit" else []
 
     with pytest.raises(Conflict, match="was moved to another topic meanwhile"):
-        await getattr(engine.schedules, move)(schedule.id, *changes, topic="mail")
+        await getattr(engine.schedules.checked_for("mail"), move)(schedule.id, *changes)
 
     after = await engine.schedules.get(schedule.id)
     assert (after.job.priority, after.paused_at) == (schedule.job.priority, None)

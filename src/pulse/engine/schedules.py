@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -72,6 +73,24 @@ class Schedules:
         self._wakeups = wakeups
         self._redaction = database.settings.redaction
         self._mint = Mint()
+        self._topic: str | None = None
+        self._may_know: Callable[[str], bool] = lambda _topic: True
+
+    # --- callers whose rights are limited
+
+    def checked_for(self, topic: str) -> Schedules:
+        """Return these use cases for a caller whose right was checked for jobs of a topic. The check was made on a row
+        that was read before: a schedule that has moved to another topic meanwhile is left alone."""
+        own = copy(self)
+        own._topic = topic
+        return own
+
+    def told_to(self, may_know: Callable[[str], bool]) -> Schedules:
+        """Return these use cases for a caller who is told how another schedule of a name differs only if it may know of
+        jobs of that topic: by the fields that differ, anybody could guess what a payload says."""
+        own = copy(self)
+        own._may_know = may_know
+        return own
 
     # --- reading
 
@@ -161,14 +180,8 @@ class Schedules:
 
     # --- changing
 
-    async def create(
-        self, new: NewSchedule, *, may_know: Callable[[str], bool] = lambda _topic: True
-    ) -> tuple[Schedule, bool]:
-        """The schedule, and whether it is new. Creating the same again changes nothing.
-
-        How another schedule of that name differs is told only to callers who `may_know` of jobs of its topic: by the
-        fields that differ, anybody could guess what a payload says.
-        """
+    async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
+        """The schedule, and whether it is new. Creating the same again changes nothing."""
         self._redaction.check_whole(new.job.payload)
         schedule_id = self.mint_id()
 
@@ -181,7 +194,7 @@ class Schedules:
                     return made[0], True
                 found = await store.find_schedules(conn, [new.name])
             known = _only(found, new.name)
-            if not may_know(known.job.routed_topic):
+            if not self._may_know(known.job.routed_topic):
                 raise ScheduleExists(new.name)
             if known.app is not None:
                 raise ScheduleOwned(new.name, known.app, "choose another name")
@@ -193,7 +206,7 @@ class Schedules:
         schedule, is_new = await self._database.run_together(work)
         return self._masked(self._told_of(schedule)), is_new
 
-    async def edit(self, name: str | UUID, changes: Mapping[str, Any], *, topic: str | None = None) -> Schedule:
+    async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
         """Change some fields. What was fired stays; a new timetable counts from now."""
         if isinstance(payload := changes.get("payload"), str):
             self._redaction.check_whole(payload, is_edit=True)
@@ -207,9 +220,9 @@ class Schedules:
                 await note_passed_over(conn, [schedule], "edited", now)
             await store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
 
-        return self._told_of(await self._change(name, work, topic))
+        return self._told_of(await self._change(name, work))
 
-    async def pause(self, name: str | UUID, *, reason: str = "", topic: str | None = None) -> Schedule:
+    async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
         """Fire nothing until it is resumed."""
         check_kind("reason", reason, str)
         if reason:
@@ -218,9 +231,9 @@ class Schedules:
         async def work(conn: Connection, schedule: Schedule) -> None:
             await store.pause_schedule(conn, id=schedule.id, reason=reason)
 
-        return await self._change(name, work, topic)
+        return await self._change(name, work)
 
-    async def resume(self, name: str | UUID, *, topic: str | None = None) -> Schedule:
+    async def resume(self, name: str | UUID) -> Schedule:
         """Go on with the first occurrence after now. What fell due meanwhile is not made up for, except by a schedule
         that has only the one."""
 
@@ -234,13 +247,13 @@ class Schedules:
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
-        return self._told_of(await self._change(name, work, topic))
+        return self._told_of(await self._change(name, work))
 
-    async def delete(self, name: str | UUID, *, topic: str | None = None) -> Schedule:
+    async def delete(self, name: str | UUID) -> Schedule:
         """Remove it. The jobs it has made stay."""
 
         async def work(conn: Connection) -> Schedule:
-            schedule = await _lock(conn, name, topic)
+            schedule = await self._lock(conn, name)
             if schedule.app is not None and schedule.status is not ScheduleStatus.DISABLED:
                 raise ScheduleOwned(schedule.name, schedule.app, "remove it there and sync, or pause it")
             await store.delete_schedules(conn, ids=[schedule.id])
@@ -248,13 +261,11 @@ class Schedules:
 
         return self._masked(await self._database.run_together(work))
 
-    async def _change(
-        self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]], topic: str | None
-    ) -> Schedule:
+    async def _change(self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]]) -> Schedule:
         """With the schedule's row held; answers with it as it then stands."""
 
         async def inside(conn: Connection) -> Schedule:
-            schedule = await _lock(conn, name, topic)
+            schedule = await self._lock(conn, name)
             await work(conn, schedule)
             return _only(await store.find_schedules(conn, ids=[schedule.id]), name)
 
@@ -262,13 +273,13 @@ class Schedules:
 
     # --- firing by hand
 
-    async def trigger(self, name: str | UUID, *, job_id: UUID | None = None, topic: str | None = None) -> Fire:
+    async def trigger(self, name: str | UUID, *, job_id: UUID | None = None) -> Fire:
         """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes
         one; the last twelve bits of the id become the bucket of its topic."""
         minted = job_id or self.mint_id()  # before: the work below may be done twice
 
         async def work(conn: Connection) -> tuple[Fire, list[Woken]]:
-            schedule = await _lock(conn, name, topic)
+            schedule = await self._lock(conn, name)
             bucket = self.bucket_of(schedule)
             own = in_bucket(minted, bucket)
             if known := (await get_jobs(conn, bucket=bucket, ids=[own])).get(own):
@@ -284,20 +295,13 @@ class Schedules:
         return await self._make_and_wake(work)
 
     async def backfill(
-        self,
-        name: str | UUID,
-        *,
-        start: datetime,
-        end: datetime,
-        limit: int = 100,
-        dry_run: bool = False,
-        topic: str | None = None,
+        self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
         """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
         check_stretch(start, end, limit)
 
         async def work(conn: Connection) -> tuple[Backfill, list[Woken]]:
-            schedule = await _lock(conn, name, topic)
+            schedule = await self._lock(conn, name)
             if end > (now := await read_clock(conn)):
                 raise InvalidOption("end", end.isoformat(), f"a backfill is of the past, and it is {now.isoformat()}")
             with _readable():
@@ -359,6 +363,12 @@ class Schedules:
 
     # --- shared
 
+    async def _lock(self, conn: Connection, name: str | UUID) -> Schedule:
+        schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+        if self._topic not in (None, schedule.job.routed_topic):
+            raise Conflict(f"schedule {schedule.name!r} was moved to another topic meanwhile: look at it and try again")
+        return schedule
+
     def mint_id(self) -> UUID:
         return self._mint.ids([0])[0]
 
@@ -384,14 +394,6 @@ def _key(name: str | UUID) -> tuple[list[str], list[UUID]]:
         return [name], [UUID(name)]
     except ValueError:
         return [name], []
-
-
-async def _lock(conn: Connection, name: str | UUID, topic: str | None) -> Schedule:
-    """Hold a schedule's row. The `topic` is the one for which the caller's right was checked, on a row read before."""
-    schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
-    if topic is not None and schedule.job.routed_topic != topic:
-        raise Conflict(f"schedule {schedule.name!r} was moved to another topic meanwhile: look at it and try again")
-    return schedule
 
 
 def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:

@@ -205,9 +205,9 @@ async def _read_so_far(look: Look) -> dict[str, Any]:
 async def create(look: Look, form: Mapping[str, str]) -> Goto:
     new = read_new(form)
     look.caller.check(MAKING, new.job.routed_topic)
-    schedule, is_new = await look.served.engine.schedules.create(
-        new, may_know=lambda topic: look.caller.may(Right.FOLLOW, topic)
-    )
+    schedule, is_new = await look.served.engine.schedules.told_to(
+        lambda topic: look.caller.may(Right.FOLLOW, topic)
+    ).create(new)
     return Goto(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")
 
 

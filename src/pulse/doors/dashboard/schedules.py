@@ -116,15 +116,16 @@ def own_id(look: Look) -> UUID | str:
 
 async def pause(look: Look, form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    await look.served.engine.schedules.pause(
-        found.id, reason=form.get("reason", "").strip(), topic=found.job.routed_topic
+    await look.served.engine.schedules.checked_for(found.job.routed_topic).pause(
+        found.id,
+        reason=form.get("reason", "").strip(),
     )
     return Said(f"{found.name} is paused")
 
 
 async def resume(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    resumed = await look.served.engine.schedules.resume(found.id, topic=found.job.routed_topic)
+    resumed = await look.served.engine.schedules.checked_for(found.job.routed_topic).resume(found.id)
     if found.paused_at is None:
         return Said(f"{found.name} was not paused")
     is_due = resumed.next_run_at is not None and resumed.next_run_at <= resumed.updated_at
@@ -133,13 +134,13 @@ async def resume(look: Look, _form: Mapping[str, str]) -> Said:
 
 async def trigger(look: Look, _form: Mapping[str, str]) -> Said:
     found = await find_to_tend(look)
-    fire = await look.served.engine.schedules.trigger(found.id, topic=found.job.routed_topic)
+    fire = await look.served.engine.schedules.checked_for(found.job.routed_topic).trigger(found.id)
     return Said(f"{found.name} has made job {fire.job_id}")
 
 
 async def delete(look: Look, _form: Mapping[str, str]) -> Goto:
     found = await find_to_tend(look)
-    await look.served.engine.schedules.delete(found.id, topic=found.job.routed_topic)
+    await look.served.engine.schedules.checked_for(found.job.routed_topic).delete(found.id)
     return Goto("/schedules", f"{found.name} is deleted; the jobs it has made stay")
 
 
@@ -150,8 +151,10 @@ async def preview_backfill(look: Look) -> dict[str, Any]:
     """A dry run. What is wrong with it is a hint: dates are typed one after the other."""
     try:
         found, stretch = await _stretch(look, look.query)
-        dry = await look.served.engine.schedules.backfill(
-            found.id, **stretch, dry_run=True, topic=found.job.routed_topic
+        dry = await look.served.engine.schedules.checked_for(found.job.routed_topic).backfill(
+            found.id,
+            **stretch,
+            dry_run=True,
         )
     except PulseError as error:
         return {"hint": explain_backfill(error), "backfill": None}
@@ -182,7 +185,7 @@ def explain_backfill(error: PulseError) -> str:
 
 async def backfill(look: Look, form: Mapping[str, str]) -> Goto:
     found, stretch = await _stretch(look, form)
-    done = await look.served.engine.schedules.backfill(found.id, **stretch, topic=found.job.routed_topic)
+    done = await look.served.engine.schedules.checked_for(found.job.routed_topic).backfill(found.id, **stretch)
     made = len(done.job_ids)
     return Goto(own_url(found), f"{made:,} job{'' if made == 1 else 's'} of the past made" if made else "nothing to do")
 

@@ -42,7 +42,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     async def CreateSchedule(self, request: pb.CreateScheduleRequest, _context: Context) -> pb.CreateScheduleResponse:
         new = wire.read_new_schedule(request.schedule)
         self._check("submit", new.job.routed_topic)
-        schedule, is_new = await self._schedules.create(new, may_know=self._may_follow)
+        schedule, is_new = await self._schedules.told_to(self._may_follow).create(new)
         return pb.CreateScheduleResponse(schedule=wire.write_schedule(schedule), created=is_new)
 
     @answering
@@ -66,24 +66,26 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         changes = wire.read_changes(request.definition, request.fields)
         schedule = await self._find(request.name, "submit")
         self._check("submit", topic_after(schedule, changes))
-        return wire.write_schedule(await self._schedules.edit(schedule.id, changes, topic=schedule.job.routed_topic))
+        return wire.write_schedule(
+            await self._schedules.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
+        )
 
     @answering
     async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
         return wire.write_schedule(
-            await self._schedules.pause(schedule.id, reason=request.reason, topic=schedule.job.routed_topic)
+            await self._schedules.checked_for(schedule.job.routed_topic).pause(schedule.id, reason=request.reason)
         )
 
     @answering
     async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
-        return wire.write_schedule(await self._schedules.resume(schedule.id, topic=schedule.job.routed_topic))
+        return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).resume(schedule.id))
 
     @answering
     async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "tend")
-        return wire.write_schedule(await self._schedules.delete(schedule.id, topic=schedule.job.routed_topic))
+        return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).delete(schedule.id))
 
     @answering
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
@@ -91,7 +93,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         check_given_id("id", job_id)
         schedule = await self._find(request.name, "tend")
         return wire.write_fire(
-            await self._schedules.trigger(schedule.id, job_id=job_id, topic=schedule.job.routed_topic)
+            await self._schedules.checked_for(schedule.job.routed_topic).trigger(schedule.id, job_id=job_id)
         )
 
     @answering
@@ -100,13 +102,12 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     ) -> pb.BackfillScheduleResponse:
         start, end = _read_given(request, "start"), _read_given(request, "end")
         schedule = await self._find(request.name, "tend")
-        backfill = await self._schedules.backfill(
+        backfill = await self._schedules.checked_for(schedule.job.routed_topic).backfill(
             schedule.id,
             start=start,
             end=end,
             limit=request.limit or BACKFILLED,
             dry_run=request.dry_run,
-            topic=schedule.job.routed_topic,
         )
         return wire.write_backfill(backfill)
 

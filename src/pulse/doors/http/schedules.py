@@ -42,9 +42,9 @@ Occurrences = Annotated[int, Query(ge=1, le=MOST_PREVIEWED, description="How man
 async def create_schedule(body: bodies.NewSchedule, served: Served) -> Response:
     new = body.read()
     caller.get().check(Right.SUBMIT, new.job.routed_topic)
-    schedule, is_new = await served.engine.schedules.create(
-        new, may_know=lambda topic: caller.get().may(Right.FOLLOW, topic)
-    )
+    schedule, is_new = await served.engine.schedules.told_to(
+        lambda topic: caller.get().may(Right.FOLLOW, topic)
+    ).create(new)
     return answer_with(bodies.write_schedule(schedule), 201 if is_new else 200)
 
 
@@ -95,7 +95,9 @@ async def edit_schedule(name: Segment, body: bodies.ScheduleChanges, served: Ser
     schedule = await _find(served, name, Right.SUBMIT)
     caller.get().check(Right.SUBMIT, topic_after(schedule, changes))
     return answer_with(
-        bodies.write_schedule(await served.engine.schedules.edit(schedule.id, changes, topic=schedule.job.routed_topic))
+        bodies.write_schedule(
+            await served.engine.schedules.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
+        )
     )
 
 
@@ -106,7 +108,7 @@ async def delete_schedule(name: Segment, served: Served) -> Response:
     """Answers with the schedule as it was. The jobs it has made stay."""
     schedule = await _find(served, name, Right.TEND)
     return answer_with(
-        bodies.write_schedule(await served.engine.schedules.delete(schedule.id, topic=schedule.job.routed_topic))
+        bodies.write_schedule(await served.engine.schedules.checked_for(schedule.job.routed_topic).delete(schedule.id))
     )
 
 
@@ -118,7 +120,7 @@ async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None
     reason = body.reason if body else ""
     return answer_with(
         bodies.write_schedule(
-            await served.engine.schedules.pause(schedule.id, reason=reason, topic=schedule.job.routed_topic)
+            await served.engine.schedules.checked_for(schedule.job.routed_topic).pause(schedule.id, reason=reason)
         )
     )
 
@@ -130,7 +132,7 @@ async def resume_schedule(name: Segment, served: Served) -> Response:
     """It goes on with the first occurrence after now."""
     schedule = await _find(served, name, Right.TEND)
     return answer_with(
-        bodies.write_schedule(await served.engine.schedules.resume(schedule.id, topic=schedule.job.routed_topic))
+        bodies.write_schedule(await served.engine.schedules.checked_for(schedule.job.routed_topic).resume(schedule.id))
     )
 
 
@@ -142,7 +144,7 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
     schedule = await _find(served, name, Right.TEND)
     key = idempotency_key
     job_id = None if key is None else await id_of_trigger(served.engine.jobs, key, schedule)
-    fire = await served.engine.schedules.trigger(schedule.id, job_id=job_id, topic=schedule.job.routed_topic)
+    fire = await served.engine.schedules.checked_for(schedule.job.routed_topic).trigger(schedule.id, job_id=job_id)
     return answer_with(fields_of(bodies.Fire.model_fields, fire))
 
 
@@ -154,13 +156,12 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
 )
 async def backfill_schedule(name: Segment, body: bodies.Stretch, served: Served) -> Response:
     schedule = await _find(served, name, Right.TEND)
-    backfill = await served.engine.schedules.backfill(
+    backfill = await served.engine.schedules.checked_for(schedule.job.routed_topic).backfill(
         schedule.id,
         start=body.start,
         end=body.end,
         limit=body.limit,
         dry_run=body.dry_run,
-        topic=schedule.job.routed_topic,
     )
     return answer_with(backfill)
 
