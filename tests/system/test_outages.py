@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -235,6 +235,21 @@ async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(serve
 # --- commits that hang
 
 
+async def _until_it_hangs(
+    admin: asyncpg.Connection[Any], commit: Callable[[], Coroutine[Any, Any, str]]
+) -> asyncio.Task[str]:
+    """Commit until a commit waits for the standby: the checkpointer, which lets them wait, may learn of the setting
+    later than sessions do."""
+    async with asyncio.timeout(30):
+        while True:
+            hanging = asyncio.create_task(commit())
+            while not hanging.done():
+                if await admin.fetchval("select exists (select from pg_stat_activity where wait_event = 'SyncRep')"):
+                    return hanging
+                await asyncio.sleep(0.01)
+            await hanging
+
+
 @asynccontextmanager
 async def a_hanging_commit(server: Server) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A commit with a notification that waits for a standby which is not there: those after it stand in line."""
@@ -244,10 +259,9 @@ async def a_hanging_commit(server: Server) -> AsyncIterator[asyncpg.Connection[A
     await admin.execute("select pg_reload_conf()")
     while await other.fetchval("show synchronous_standby_names") != "nobody":
         await asyncio.sleep(0.01)
-    hanging = asyncio.create_task(other.execute("begin; insert into slow values (1); notify slow; commit"))
-    is_hanging = "select exists (select from pg_stat_activity where wait_event = 'SyncRep')"
-    while not await admin.fetchval(is_hanging):
-        await asyncio.sleep(0.01)
+    hanging = await _until_it_hangs(
+        admin, lambda: other.execute("begin; insert into slow values (1); notify slow; commit")
+    )
     await admin.execute("set synchronous_commit = local")
     try:
         yield admin
