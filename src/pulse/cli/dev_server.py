@@ -128,7 +128,7 @@ def _start(settings: Settings, address: Address, http: Address | None, secret: s
 
 
 def _gets_ready(process: subprocess.Popen[bytes]) -> bool:
-    """By its own word: whoever answers at its port may be somebody else, with another database."""
+    """Wait until the server itself says that it is ready: another one, of another database, may answer at its port."""
     assert process.stdout is not None
     told, _, _ = select.select([process.stdout], [], [], START_PATIENCE)
     return bool(told) and process.stdout.readline() != b""

@@ -171,7 +171,7 @@ def _python_files(place: Path) -> Iterator[Path]:
 
 
 def is_there(module: str) -> bool:
-    """Whether there is such a file, or a package or module that the name begins with; nothing is imported for it."""
+    """Tell whether there is a file of this name, or a package or module that it begins with, without importing it."""
     if module.endswith(".py"):
         return Path(module).is_file()
     outermost = module.partition(".")[0]

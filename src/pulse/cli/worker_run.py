@@ -229,7 +229,7 @@ class WorkerProcess:
 
 
 def tell_of_strange_topics(plan: Plan, app: Pulse) -> None:
-    """Not refused: jobs of any task may be enqueued to any topic."""
+    """Warn of topics that no task of the app has. They are served all the same: any job may go to any topic."""
     for topic in plan.topics:
         if topic not in app.topics:
             log.warning("no task of this app has the topic %r: it has %s", topic, ", ".join(app.topics))

@@ -47,7 +47,7 @@ def owner_secret(root: str, owner: str, generation: int = 0) -> str:
 
 
 class OwnerSecrets:
-    """What the wakes of each owner are signed with, as the database had it at one time."""
+    """Knows the secrets that sign the wakes of each owner, as they were when they were read from the database."""
 
     def __init__(self, roots: Sequence[WakeRoot], generations: Sequence[WakeGeneration]) -> None:
         self._roots = roots

@@ -28,7 +28,7 @@ BELIEVED_FOR = 10.0  # seconds: as long as a process goes on signing with secret
 
 MOST_OWNERS = 100  # whose secrets are kept for that long
 Secrets = Callable[[str | None], Awaitable[Sequence[str]]]
-"""Reads the secrets of an owner; none: of whoever has alarms without saying so."""
+"""Reads the secrets of an owner, or of the default owner if none is given."""
 
 
 class Signature(StrEnum):

@@ -18,7 +18,7 @@ TEXT = r"[A-Za-z0-9_.~%-]{1,12000}"  # percent-encoded
 
 
 def read_cookie(request: Request, name: str, form: str) -> str | None:
-    """The first value of this name that is of this form, which is one of those above."""
+    """Return the first value of the cookie that has the given form, KEY or TEXT; None if there is none."""
     pattern = _pattern(name, form)
     found = (pattern.search(header) for header in request.headers.getlist("cookie"))
     return next((match[1] for match in found if match), None)
