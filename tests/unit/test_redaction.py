@@ -105,6 +105,26 @@ def test_huge_and_deep_json_is_masked_in_little_time(text: str) -> None:
     assert time.process_time() - started < 20  # a second or less; what is quadratic takes minutes
 
 
+def test_keys_inside_a_long_key_are_gone_through_as_fast_as_inside_a_short_one() -> None:
+    inside = ",".join(['"number":1'] * 40_000)
+
+    def taken(key: str) -> float:
+        text = f'{{"{key}":{{{inside}}}}}'
+        began = time.thread_time()
+        assert PLAIN.json(text) == text
+        return time.thread_time() - began
+
+    assert min(taken("k" * 500_000) for _ in range(3)) < 2 * max(taken("k") for _ in range(3))
+
+
+def test_a_long_key_is_marked_by_its_end() -> None:
+    long = "k" * 500_000
+
+    assert MASK in PLAIN.json(f'{{"{long}.password":1}}')
+    assert MASK in PLAIN.json(f'{{"{long}.card":{{"number":1}}}}')
+    assert MASK not in PLAIN.json(f'{{"{long}password":1, "{long}card":{{"number":1}}, "a":{{"number":1}}}}')
+
+
 # --- texts
 
 

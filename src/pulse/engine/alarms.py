@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.delivery.signing import OwnerSecrets, new_secret
-from pulse.engine.masks import mask_alarm, mask_deliveries, off_loop
+from pulse.engine.masks import check_whole_each, mask_alarm, mask_deliveries, mask_each, mask_one, off_loop
 from pulse.engine.searches import search_alarms
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
@@ -39,6 +39,7 @@ from pulse.store.jobs import read_clock
 from pulse.timing.cron import InvalidCron
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from pulse.model.searches import AlarmSearch
@@ -67,7 +68,7 @@ class Alarms:
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """By id, or by name among those of its owner. With an owner, another's alarm is not found."""
-        return self._masked(await self._database.run(lambda conn: _find(conn, key, owner)))
+        return await self._masked(await self._database.run(lambda conn: _find(conn, key, owner)))
 
     async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
         """A page of alarms, newest first."""
@@ -81,14 +82,13 @@ class Alarms:
             return await store.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
-        return AlarmPage(
-            [self._masked(alarm) for alarm in found[:limit]], str(found[limit - 1].id) if len(found) > limit else None
-        )
+        following = str(found[limit - 1].id) if len(found) > limit else None
+        return AlarmPage(await self._each_masked(found[:limit]), following)
 
     async def search(self, wanted: AlarmSearch, *, after: str | None = None, limit: int = 50) -> AlarmPage:
         """A page for people: it looks at a bounded number, so it may be short and still have a next one."""
         page = await self._database.run(lambda conn: search_alarms(conn, wanted, after=after, limit=limit))
-        return AlarmPage([self._masked(alarm) for alarm in page.alarms], page.next)
+        return AlarmPage(await self._each_masked(page.alarms), page.next)
 
     async def deliveries(
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
@@ -113,7 +113,7 @@ class Alarms:
 
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
         """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
-        self._redaction.check_whole(new.payload)
+        await check_whole_each(self._redaction, [new.payload])
         if HIDDEN in new.headers.values():
             new = await self._with_kept_headers(new)
         destination = await self._check_target(new)
@@ -141,7 +141,7 @@ class Alarms:
             return SetAlarm(alarm, is_new=deed != "same")
 
         answer = await self._database.run_together(work)
-        return SetAlarm(self._told_of(answer.alarm), is_new=answer.is_new)
+        return SetAlarm(await self._told_of(answer.alarm), is_new=answer.is_new)
 
     async def _with_kept_headers(self, new: NewAlarm) -> NewAlarm:
         """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
@@ -180,7 +180,7 @@ class Alarms:
                 raise AlarmConflict(alarm.id, f"has {alarm.status}, so there is nothing to cancel")
             return alarm
 
-        return self._masked(await self._database.run_together(work))
+        return await self._masked(await self._database.run_together(work))
 
     async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Deliver nothing until it is resumed."""
@@ -191,7 +191,7 @@ class Alarms:
                 return paused
             raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active one can be paused")
 
-        return self._masked(await self._database.run_together(work))
+        return await self._masked(await self._database.run_together(work))
 
     async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
@@ -207,7 +207,7 @@ class Alarms:
                 return await store.resume_alarm(conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at)
             return await _resumed(conn, alarm, now)
 
-        return self._told_of(await self._database.run_together(work))
+        return await self._told_of(await self._database.run_together(work))
 
     async def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         """Deliver it now. A once alarm is brought forward; a timetable goes on as before; one that has fired or failed
@@ -225,7 +225,7 @@ class Alarms:
             occurrence = alarm.occurrence if is_brought_forward else await read_clock(conn)
             return await store.fire_alarm(conn, id=alarm.id, occurrence=occurrence)
 
-        return self._told_of(await self._database.run_together(work))
+        return await self._told_of(await self._database.run_together(work))
 
     # --- signing
 
@@ -249,14 +249,19 @@ class Alarms:
 
         return await self._database.run_together(work)
 
-    def _told_of(self, alarm: Alarm) -> Alarm:
+    async def _told_of(self, alarm: Alarm) -> Alarm:
         """The alarm as it may be shown, once those who deliver cannot sleep past it."""
         if alarm.next_fire_at is not None and alarm.paused_at is None:
             self._wakeups.wake_later(alarm.next_fire_at - alarm.updated_at)
-        return self._masked(alarm)
+        return await self._masked(alarm)
 
-    def _masked(self, alarm: Alarm) -> Alarm:
-        return mask_alarm(self._redaction, alarm)
+    async def _masked(self, alarm: Alarm) -> Alarm:
+        return await mask_one(self._redaction, mask_alarm, alarm)
+
+    async def _each_masked(self, alarms: Sequence[Alarm]) -> list[Alarm]:
+        if not self._redaction:
+            return list(alarms)
+        return await mask_each(lambda alarm: mask_alarm(self._redaction, alarm), alarms)
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -133,7 +133,7 @@ class Claims:
 
         To be used where `can_be_claimed` says so. Whoever got the claim must see that it is handed out or released.
         """
-        [placed] = place([job], self._mint, buckets=self._buckets, redaction=self._redaction)
+        [placed] = await place([job], self._mint, buckets=self._buckets, redaction=self._redaction)
         topic = job.routed_topic
         mark = self._marks.where(topic)
 

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from pulse.engine.masks import mask_one
 from pulse.model import diagnoses as judge
-from pulse.model.doctor import Finding, Lateness
+from pulse.model.doctor import Broken, Finding, Lateness
 from pulse.model.errors import PulseError
 from pulse.model.jobs import JobStatus
 from pulse.store import doctor as store
@@ -27,6 +28,7 @@ from pulse.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pulse.model.redaction import Redaction
     from pulse.settings import Settings
     from pulse.store.pool import Connection
 
@@ -178,12 +180,16 @@ class Doctor:
     async def _schedules(self) -> list[Finding]:
         broken = await self._database.run(store.broken_schedules)
         if broken is not None:
-            broken = broken._replace(error=self._settings.redaction.text(broken.error, broken.payload))
+            broken = await mask_one(self._settings.redaction, _masked, broken)
         zones = await self._database.run(store.zones_in_use)
         return judge.judge_schedules(broken, [zone for zone in zones if not _is_known(zone)])
 
     async def _tokens(self) -> list[Finding]:
         return judge.judge_tokens(await self._database.run(list_tokens), datetime.now(UTC))
+
+
+def _masked(redaction: Redaction, broken: Broken) -> Broken:
+    return broken._replace(error=redaction.text(broken.error, broken.payload))
 
 
 def _late(waits: Sequence[timedelta | None]) -> timedelta | None:

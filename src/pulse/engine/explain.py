@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.engine.masks import mask_job
+from pulse.engine.masks import mask_job, mask_one
 from pulse.model.errors import JobNotFound
 from pulse.model.explaining import MOST_COUNTED, MOST_NAMED, Explanation, Facts
 from pulse.model.ids import bucket_of_id
@@ -40,7 +40,8 @@ async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Expl
         found = await get_jobs(conn, bucket=bucket, ids=[job_id])
         if job_id not in found:
             raise JobNotFound(job_id, hint=_hint(job_id, bucket, buckets))
-        facts = await _gather(conn, _masked(redaction, found[job_id]), bucket, database.settings.watchdog)
+        job = await mask_one(redaction, _masked, found[job_id])
+        facts = await _gather(conn, job, bucket, database.settings.watchdog)
         return explain(_without_queries(facts) if redaction else facts)
 
     redaction = database.settings.redaction

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.engine.lists import Read, list_ids, read_each, read_in_order
-from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, off_loop
+from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, mask_one, off_loop
 from pulse.engine.submits import hints, place, submit_placed
 from pulse.engine.sweeps import Find, Swept, sweep, was_there
 from pulse.model.errors import Conflict, IllegalTransition, JobBusy, JobNotFound, KeyTaken, PulseError
@@ -82,7 +82,7 @@ class Jobs:
         check_size("jobs", jobs)
         if not jobs:
             return []
-        placed = place(jobs, self._mint, buckets=self.buckets, redaction=self._redaction)
+        placed = await place(jobs, self._mint, buckets=self.buckets, redaction=self._redaction)
         # Without keys one statement does it all, and is a transaction by itself.
         run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
         ready, later = hints(jobs)
@@ -168,7 +168,7 @@ class Jobs:
     # --- operators
 
     async def get(self, job_id: UUID) -> Job:
-        return mask_job(self._redaction, await self.get_unmasked(job_id))
+        return await mask_one(self._redaction, mask_job, await self.get_unmasked(job_id))
 
     async def get_unmasked(self, job_id: UUID) -> Job:
         """With its payload as it is: to be compared, and not to be shown."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+
+from pulse.model.redaction import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +37,20 @@ async def mask_each(mask: Callable[[Row], Masked], rows: Iterable[Row]) -> list[
     """Mask many of them. A large payload takes a while, so it is done in a thread, and the loop goes on."""
     given = list(rows)
     return await off_loop(lambda: [mask(row) for row in given]) if given else []
+
+
+async def mask_one(redaction: Redaction, mask: Callable[[Redaction, Row], Row], row: Row) -> Row:
+    """Mask one of them, in a thread as well: a payload of a mebibyte may take half a second."""
+    return await off_loop(lambda: mask(redaction, row)) if redaction else row
+
+
+async def check_whole_each(redaction: Redaction, payloads: Iterable[str], *, is_edit: bool = False) -> None:
+    """Refuse the mask in place of a marked value. Only payloads that have the mask somewhere are gone through."""
+    if not redaction:
+        return
+    for payload in payloads:
+        if MASK in payload:
+            await off_loop(partial(redaction.check_whole, payload, is_edit=is_edit))
 
 
 async def off_loop(work: Callable[[], Masked]) -> Masked:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from pulse.engine.fires import has_fired, note_passed_over, resume_at
-from pulse.engine.masks import mask_schedule
+from pulse.engine.masks import check_whole_each, mask_each, mask_one, mask_schedule
 from pulse.engine.schedule_sync import Sync
 from pulse.engine.searches import search_schedules
 from pulse.model.errors import (
@@ -99,7 +99,7 @@ class Schedules:
             found = await store.find_schedules(conn, *_key(name))
             return _only(found, name)
 
-        return self._masked(await self._database.run(work))
+        return await self._masked(await self._database.run(work))
 
     async def find(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
@@ -110,14 +110,13 @@ class Schedules:
         found = await self._database.run(
             lambda conn: store.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
         )
-        return SchedulePage(
-            [self._masked(each) for each in found[:limit]], found[limit - 1].name if len(found) > limit else None
-        )
+        following = found[limit - 1].name if len(found) > limit else None
+        return SchedulePage(await self._each_masked(found[:limit]), following)
 
     async def search(self, wanted: ScheduleSearch, *, after: str | None = None, limit: int = 50) -> SchedulePage:
         """A page by name, for people: it looks at a bounded number, so it may be short and still have a next one."""
         page = await self._database.run(lambda conn: search_schedules(conn, wanted, after=after, limit=limit))
-        return SchedulePage([self._masked(each) for each in page.schedules], page.next)
+        return SchedulePage(await self._each_masked(page.schedules), page.next)
 
     async def due_until(self, until: timedelta, *, limit: int) -> tuple[datetime, list[Schedule]]:
         """The time, and the schedules that fire next within so long from it."""
@@ -125,9 +124,10 @@ class Schedules:
         async def work(conn: Connection) -> tuple[datetime, list[Schedule]]:
             now = await read_clock(conn)
             found = await store.next_schedules(conn, until=now + until, limit=limit)
-            return now, [self._masked(each) for each in found]
+            return now, found
 
-        return await self._database.run(work)
+        now, found = await self._database.run(work)
+        return now, await self._each_masked(found)
 
     async def lateness(self, schedules: Sequence[Schedule]) -> dict[UUID, timedelta]:
         """How late each of them fired last, as far as the log still knows."""
@@ -182,7 +182,7 @@ class Schedules:
 
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Creating the same again changes nothing."""
-        self._redaction.check_whole(new.job.payload)
+        await check_whole_each(self._redaction, [new.job.payload])
         schedule_id = self.mint_id()
 
         async def work(conn: Connection) -> tuple[Schedule, bool]:
@@ -204,12 +204,12 @@ class Schedules:
             return known, known.id == schedule_id  # ours, if the answer to a first try was lost
 
         schedule, is_new = await self._database.run_together(work)
-        return self._masked(self._told_of(schedule)), is_new
+        return await self._masked(self._told_of(schedule)), is_new
 
     async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
         """Change some fields. What was fired stays; a new timetable counts from now."""
         if isinstance(payload := changes.get("payload"), str):
-            self._redaction.check_whole(payload, is_edit=True)
+            await check_whole_each(self._redaction, [payload], is_edit=True)
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.app is not None:
@@ -259,7 +259,7 @@ class Schedules:
             await store.delete_schedules(conn, ids=[schedule.id])
             return schedule
 
-        return self._masked(await self._database.run_together(work))
+        return await self._masked(await self._database.run_together(work))
 
     async def _change(self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]]) -> Schedule:
         """With the schedule's row held; answers with it as it then stands."""
@@ -269,7 +269,7 @@ class Schedules:
             await work(conn, schedule)
             return _only(await store.find_schedules(conn, ids=[schedule.id]), name)
 
-        return self._masked(await self._database.run_together(inside))
+        return await self._masked(await self._database.run_together(inside))
 
     # --- firing by hand
 
@@ -351,8 +351,7 @@ class Schedules:
         """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
         check_name("app", app)
         check_deploy(deploy)
-        for each in declared:
-            self._redaction.check_whole(each.schedule.job.payload)
+        await check_whole_each(self._redaction, [each.schedule.job.payload for each in declared])
         sync = Sync(app, declared, mint=self.mint_id, bucket_of=self.bucket_of)
         report = await self._database.run_together(
             lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
@@ -375,8 +374,13 @@ class Schedules:
     def bucket_of(self, schedule: Schedule) -> int:
         return bucket_of_topic(schedule.job.routed_topic, self.buckets)
 
-    def _masked(self, schedule: Schedule) -> Schedule:
-        return mask_schedule(self._redaction, schedule)
+    async def _masked(self, schedule: Schedule) -> Schedule:
+        return await mask_one(self._redaction, mask_schedule, schedule)
+
+    async def _each_masked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
+        if not self._redaction:
+            return list(schedules)
+        return await mask_each(lambda schedule: mask_schedule(self._redaction, schedule), schedules)
 
     def _told_of(self, schedule: Schedule) -> Schedule:
         """Those who fire must not sleep past its first occurrence."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from pulse.engine.masks import check_whole_each
 from pulse.model.errors import Conflict, InvalidOption
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
 from pulse.model.jobs import NewJob, Submitted
@@ -26,10 +27,10 @@ log = logging.getLogger("pulse.jobs")
 SUBMIT_TRIES = 3
 
 
-def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[Placed]:
-    """Each with its id and bucket, if it may be stored at all."""
+async def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[Placed]:
+    """Return each with its id and bucket, if it may be stored at all."""
+    await check_whole_each(redaction, [job.payload for job in jobs])
     for job in jobs:
-        redaction.check_whole(job.payload)
         if len(job.payload) > PAYLOAD_WARNING:
             log.warning("payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10)
     homes = [bucket_of_topic(job.routed_topic, buckets) for job in jobs]

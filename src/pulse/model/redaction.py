@@ -53,6 +53,7 @@ class Redaction:
         for name in self.names:
             self._by_last.setdefault(name.rpartition(".")[2], []).append(f".{name}")
         self._seen: dict[bytes, str] = {}  # what was masked lately: lists are read again and again
+        self._longest = max(map(len, self.names), default=0) + 1  # of a key, from its end, that says if it is marked
         self._depth = max((name.count(".") + 1 for name in self.names), default=0)
 
     def __bool__(self) -> bool:
@@ -126,7 +127,7 @@ class Redaction:
         return "\\u" in folded or any(last in folded for last in self._by_last)  # a name may be spelt in escapes
 
     def _walk(self, text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
-        place = _Place()
+        place = _Place(self._longest)
         began, depth, is_next = -1, 0, False
         for number, token in enumerate(_TOKEN.finditer(text)):
             if number == most:
@@ -175,7 +176,8 @@ def check_field(name: object) -> str:
 class _Place:
     """Where in a JSON text one is."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_key: int) -> None:
+        self._longest_key = longest_key
         self.path: list[str] = []  # of each open object, the key whose value is being read
         self._open: list[str] = []
         self._is_key_next = False
@@ -189,7 +191,7 @@ class _Place:
             case ",":
                 self._is_key_next = self._open[-1] == "{"
             case '"' if self._is_key_next:
-                self.path[-1] = _read(token[0]).casefold()
+                self.path[-1] = _read(token[0]).casefold()[-self._longest_key :]
                 self._is_key_next = False
 
     def _enter(self, first: str) -> None:

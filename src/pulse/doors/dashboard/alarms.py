@@ -80,7 +80,7 @@ async def alarm(look: Look) -> dict[str, Any]:
         "name": name_of(found),
         "state": state_of(found),
         "told": told(found),
-        "payload": shown_json(look, found.payload),
+        "payload": await shown_json(look, found.payload),
         "headers": sorted(found.headers),
         "deliveries": page.deliveries,
         "next": page.next,

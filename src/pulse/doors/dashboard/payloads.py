@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulse.doors.dashboard.words import LONGEST_TEXT, pretty
+from pulse.engine.masks import mask_one
+from pulse.model.redaction import Redaction
 
 if TYPE_CHECKING:
     from pulse.doors.dashboard.views import Look
 
 
-def shown_json(look: Look, text: str | None) -> str | None:
+async def shown_json(look: Look, text: str | None) -> str | None:
     """With its marked fields hidden: payloads come without them already, but a result may repeat one."""
-    return None if text is None else pretty(look.served.settings.redaction.json(text))
+    if text is None:
+        return None
+    masked = await mask_one(look.served.settings.redaction, Redaction.json, text)
+    return pretty(masked)
 
 
 def editable_json(_look: Look, text: str) -> str:

@@ -75,7 +75,7 @@ async def schedule(look: Look) -> dict[str, Any]:
         "title": found.name,
         "schedule": found,
         "reading": reading(found.timed),
-        "payload": shown_json(look, found.job.payload),
+        "payload": await shown_json(look, found.job.payload),
         "retry": found.job.retry and tell_retry(found.job.retry),
         "upcoming": upcoming,
         "why_none": why_none,
