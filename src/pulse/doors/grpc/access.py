@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from pulse.doors.access import CALLS_PER_SECOND, Caller, Gate, caller
-from pulse.doors.grpc.answering import end
+from pulse.doors.grpc.answering import end, when_call_ends
 from pulse.model.errors import LimitExceeded, LimitReached, PulseError
 from pulse.model.tokens import Right
 
@@ -140,7 +140,7 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         async def answer_in_a_stream(request: object, context: Context) -> AsyncGenerator[Any, None]:
             caller.set(found)
             try:
-                self._open_stream(found, context)
+                self._open_stream(found)
                 async with aclosing(behaviour(request, context)) as messages:
                     async for message in messages:
                         yield message
@@ -172,21 +172,18 @@ class Access(Gate, grpc.aio.ServerInterceptor):
             )
             await end(context, LimitReached(many), method)
         self._strangers += 1
-        leave: Any = self._let_stranger_go  # the stubs are about clients' callbacks
-        context.add_done_callback(leave)
+        when_call_ends(self._let_stranger_go)
 
-    def _let_stranger_go(self, _: object) -> None:
+    def _let_stranger_go(self) -> None:
         self._strangers -= 1
 
-    def _open_stream(self, found: Caller, context: Context) -> None:
+    def _open_stream(self, found: Caller) -> None:
         if not found.is_trusted and self._open[found.name] >= self._streams:
             raise LimitExceeded(
                 found.name, f"has {self._streams:,} streams open, and no more are allowed: end one first"
             )
         self._open[found.name] += 1
-        # Not `finally`: a generator whose call was cut while it sent something is closed whenever Python pleases.
-        close: Any = lambda _: self._close_stream(found.name)  # noqa: E731  the stubs are about clients' callbacks
-        context.add_done_callback(close)
+        when_call_ends(lambda: self._close_stream(found.name))
 
     def _close_stream(self, name: str) -> None:
         self._open[name] -= 1

@@ -1,0 +1,70 @@
+"""What does a call leave behind when it is over?"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from pulse.server import open_server
+from pulse.settings import Settings
+from pulse.wire.v1 import pulse_pb2 as pb
+from tests.doors.grpc_client import Client, connected
+
+PATIENCE = 10.0  # seconds
+CALLS = 20
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    listening = replace(settings, listen="127.0.0.1:0")
+    async with open_server(listening) as server, connected(str(server.address)) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """Turn the collector off, so that only what nothing refers to is freed, as between two of its rounds."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _calls_in_memory() -> int:
+    """Count the server's calls. gRPC's contexts cannot be referred to weakly; each holds its call's native memory."""
+    return sum(type(thing).__name__ == "_ServicerContext" for thing in gc.get_objects())
+
+
+async def _until_none_are_left() -> None:
+    async with asyncio.timeout(PATIENCE):
+        while _calls_in_memory():
+            await asyncio.sleep(0.05)
+
+
+def _stream_of_jobs(client: Client, number: int) -> Any:
+    pools = [pb.Pool(topics=["mail"], slots=1)]
+    return client.work.StreamJobs(pb.StreamJobsRequest(worker=f"worker{number}", pools=pools))
+
+
+def _watch_of_health(client: Client, number: int) -> Any:
+    health: Any = health_pb2_grpc.HealthStub(client.channel)
+    return health.Watch(health_pb2.HealthCheckRequest())
+
+
+@pytest.mark.parametrize("open_stream", [_stream_of_jobs, _watch_of_health])
+async def test_the_memory_of_a_stream_is_freed_when_it_ends(client: Client, open_stream: Any) -> None:
+    streams = [open_stream(client, number) for number in range(CALLS)]
+    for stream in streams:
+        await stream.read()
+    assert _calls_in_memory() == CALLS
+
+    for stream in streams:
+        stream.cancel()
+
+    await _until_none_are_left()
