@@ -13,6 +13,7 @@ from pulse.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pulse import errors
+    from pulse.links.blocking import BlockingCallWarning
     from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome
     from pulse.model.jobs import Job, JobStatus
     from pulse.model.schedules import CatchUp, Fire, Overlap, Schedule, ScheduleStatus
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Alarm",
     "AlarmStatus",
+    "BlockingCallWarning",
     "CatchUp",
     "Context",
     "Delivery",
@@ -50,6 +52,7 @@ __all__ = [
 _HOMES = {
     "Alarm": "pulse.model.alarms",
     "AlarmStatus": "pulse.model.alarms",
+    "BlockingCallWarning": "pulse.links.blocking",
     "CatchUp": "pulse.model.schedules",
     "Context": "pulse.sdk.context",
     "Delivery": "pulse.model.alarms",

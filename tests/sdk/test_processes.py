@@ -110,6 +110,14 @@ def attempts_of(job: Job) -> int:
 # --- work
 
 
+async def test_a_handler_in_a_process_may_enqueue_and_blocks_no_loop(engine: Engine, settings: Settings) -> None:
+    async with working(settings):
+        call = in_processes.enqueue_without_a_warning.call(str(settings.database_url))
+        job = await engine.jobs.get(UUID(await result_of(engine, call)))
+
+    assert job.task == "shop.greet"
+
+
 async def test_its_result_comes_back_from_another_process_which_stays_for_the_next(
     settings: Settings, engine: Engine
 ) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -47,6 +48,19 @@ class Invoice:
 @app.task(executor="process")
 def own_pid() -> int:
     return os.getpid()
+
+
+@app.task(executor="process")
+def enqueue_without_a_warning(database_url: str) -> str:
+    warnings.simplefilter("error")
+    shop = Pulse(database_url)
+
+    @shop.task(name="shop.greet")
+    def greet() -> None: ...
+
+    handle = greet.enqueue()
+    shop.close()
+    return str(handle.id)
 
 
 @app.task(executor="process")
