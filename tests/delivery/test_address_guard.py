@@ -143,6 +143,86 @@ async def test_a_name_is_called_without_tls_only_within_the_listed_networks(addr
     assert dials.addresses == []
 
 
+async def test_a_name_within_the_listed_networks_is_called_on_any_port(canary: Endpoint, dials: Dials) -> None:
+    async with a_deliverer(resolve=lambda _: ["127.0.0.1", "::1"], alarm_ports="443") as deliverer:
+        found = await deliverer.deliver(a_wake(f"http://name.test:{canary.port}/"), secrets=[])
+
+    assert found.is_success
+    assert len(dials.addresses) == canary.connections == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("addresses", [[PUBLIC], ["127.0.0.1", PUBLIC], [PUBLIC, "::1"]], ids=str)
+async def test_a_name_that_leads_outside_as_well_is_called_on_no_port_but_those_for_all(
+    addresses: list[str], scheme: str, canary: Endpoint, dials: Dials
+) -> None:
+    rules = {"alarm_ports": "443,80", "alarm_plain_http": True}
+    async with a_deliverer(resolve=lambda _: addresses, **rules) as deliverer:
+        found = await deliverer.deliver(a_wake(f"{scheme}://name.test:{canary.port}/"), secrets=[])
+
+    assert found.error == f"port {canary.port} is not one alarms may call (80, 443): see PULSE_ALARM_PORTS"
+    assert (dials.addresses, canary.connections) == ([], 0)
+
+
+async def test_a_name_that_is_bound_anew_to_the_outside_reaches_no_other_port(canary: Endpoint, dials: Dials) -> None:
+    """First to the listed network, then out of it: only the connection that was checked is used."""
+    url = f"http://rebinding.test:{canary.port}/"
+    rebinding = in_turn(["127.0.0.1"], ["127.0.0.1"], [PUBLIC])
+    rules = Rules.read("127.0.0.0/8", "443", plain_http=True)
+
+    await check_resolves(check_target(url, rules), rules, 1.0, resolve=rebinding)
+    options = {"alarm_networks": "127.0.0.0/8", "alarm_ports": "443", "alarm_plain_http": True}
+    async with a_deliverer(resolve=rebinding, **options) as deliverer:
+        first = await deliverer.deliver(a_wake(url), secrets=[])
+        pooled = await deliverer.deliver(a_wake(url), secrets=[])
+    async with a_deliverer(resolve=rebinding, **options) as deliverer:
+        later = await deliverer.deliver(a_wake(url), secrets=[])
+
+    assert (first.is_success, pooled.is_success) == (True, True)
+    assert later.error == f"port {canary.port} is not one alarms may call (443): see PULSE_ALARM_PORTS"
+    assert dials.addresses == ["127.0.0.1"]
+
+
+async def test_a_port_that_is_not_for_all_is_refused_when_the_alarm_is_set_unless_the_name_stays_inside() -> None:
+    rules = Rules.read("127.0.0.0/8,10.1.0.0/16", "443", plain_http=False)
+    target = check_target("https://name.test:8015/", rules)
+
+    await check_resolves(target, rules, 1.0, resolve=lambda _: ["127.0.0.1", "10.1.2.3"])
+    with pytest.raises(InvalidTarget, match="port 8015 is not one alarms may call"):
+        await check_resolves(target, rules, 1.0, resolve=lambda _: ["10.1.2.3", PUBLIC])
+    with pytest.raises(InvalidTarget, match="not a public address"):
+        await check_resolves(target, rules, 1.0, resolve=lambda _: ["10.1.2.3", "10.2.0.1"])
+
+
+async def test_a_port_that_is_not_for_all_is_refused_while_its_name_cannot_be_looked_up() -> None:
+    def nobody(_: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure")
+
+    rules = Rules.read("127.0.0.0/8", "443", plain_http=False)
+
+    with pytest.raises(
+        InvalidTarget, match=r"port 8015 is called only in PULSE_ALARM_NETWORKS, and name.test cannot be"
+    ):
+        await check_resolves(check_target("https://name.test:8015/", rules), rules, 1.0, resolve=nobody)
+
+
+async def test_a_machine_whose_localhost_is_only_half_listed_says_what_to_list(dials: Dials) -> None:
+    async with a_deliverer(resolve=lambda _: ["::1", "127.0.0.1"], alarm_networks="127.0.0.0/8") as deliverer:
+        found = await deliverer.deliver(a_wake("http://localhost:8015/"), secrets=[])
+
+    assert found.error == "localhost is this machine: list 127.0.0.0/8,::1 in PULSE_ALARM_NETWORKS to allow it"
+    assert dials.addresses == []
+
+
+def test_a_socket_for_a_port_that_may_not_be_called_is_not_even_made() -> None:
+    make = guarded_sockets(guard(Rules.read("10.1.0.0/16", "443", plain_http=True), "http"))
+
+    make((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.1.0.1", 22))).close()
+    make((socket.AF_INET, socket.SOCK_STREAM, 0, "", (PUBLIC, 443))).close()
+    with pytest.raises(PermissionError, match="port 22 is not one alarms may call"):
+        make((socket.AF_INET, socket.SOCK_STREAM, 0, "", (PUBLIC, 22)))
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.1", "::ffff:127.0.0.1"])
 def test_a_socket_for_a_forbidden_address_is_not_even_made(address: str) -> None:
     """The second wall: even if the resolver were to let it through."""

@@ -95,7 +95,8 @@ def test_there_are_enough_hostile_urls() -> None:
         ("http://example.com/", "without TLS"),
         ("http://93.184.216.34/", "without TLS"),
         ("https://10.0.0.1/", "not a public address"),
-        ("https://localhost/", "is this machine"),
+        ("https://localhost/", "is this machine: list 127.0.0.0/8,::1 in PULSE_ALARM_NETWORKS"),
+        ("http://localhost:8015/", "is this machine: list 127.0.0.0/8,::1 in PULSE_ALARM_NETWORKS"),
         ("https://app.localhost/", "is this machine"),
         ("https://example.com/" + "x" * 2000, "at most 2000"),
     ],
@@ -116,6 +117,8 @@ def test_the_message_says_what_is_wrong(url: str, words: str) -> None:
         "https://10.1.2.3:22/",
         "http://app.localhost:443/",
         "http://intranet:443/",
+        "http://localhost:8015/",  # and where a name leads is checked when it is looked up
+        "https://intranet:9/",
     ],
 )
 def test_what_the_operator_lists_may_be_called(url: str) -> None:
@@ -123,7 +126,7 @@ def test_what_the_operator_lists_may_be_called(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["https://10.2.0.1/", "http://93.184.216.34:443/", "https://[::1]/", "http://x.test:9/"]
+    "url", ["https://10.2.0.1/", "http://93.184.216.34:443/", "https://93.184.216.34:9/", "https://[::1]/"]
 )
 def test_and_nothing_beside_it(url: str) -> None:
     with pytest.raises(InvalidTarget):

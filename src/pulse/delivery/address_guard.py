@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from pulse.model.errors import InvalidTarget
-from pulse.model.targets import Rules, Target, is_forbidden, may_be_plain
+from pulse.model.targets import Rules, Target, check_port, is_forbidden, may_be_plain, refuse_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Address = IPv4Address | IPv6Address
     Resolve = Callable[[str], Sequence[str]]  # a host's addresses; may block, raises OSError if there are none
-    Refuse = Callable[[str, Address], None]  # raises InvalidTarget for an address that may not be called
+    Refuse = Callable[[str, Address, int], None]  # raises InvalidTarget for an address or port that may not be called
 
 log = logging.getLogger("pulse.alarms")
 
@@ -47,22 +47,25 @@ def look_up(host: str) -> list[str]:
 
 
 def guard(rules: Rules, scheme: str) -> Refuse:
-    """What may be called over this scheme: without TLS, only the operator's networks, unless plain_http.
+    """Return what refuses an address. Only the operator's networks are called on any port; without TLS, too, unless
+    plain_http says so.
 
     Where a name leads is for our log alone: whoever sets alarms need not learn our addresses.
     """
 
-    def refuse(host: str, address: Address) -> None:
+    def refuse(host: str, address: Address, port: int) -> None:
         if is_forbidden(address, rules):
             log.info("%s leads to %s, which is not a public address: it is not called", host, address)
+            refuse_this_machine(host)
             raise InvalidTarget(f"{host} leads to an address that alarms may not call: it is not a public address")
+        check_port(port, rules, address)
         if scheme == "http" and not may_be_plain(address, rules):
             raise InvalidTarget(f"{host} leads to an address that is not called without TLS: write https://")
 
     return refuse
 
 
-def allow_all(host: str, address: Address) -> None:
+def allow_all(host: str, address: Address, port: int) -> None:
     """For the default target: the operator's own, wherever it is."""
 
 
@@ -147,7 +150,7 @@ class GuardedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         addresses = await self._lookups.addresses(host, owner=owner_called_for.get())
         for address in addresses:  # one that is refused refuses the name: it may be the one that answers next time
-            self._refuse(host, address)
+            self._refuse(host, address, port)
         return [_result(host, port, address) for address in addresses]
 
     async def close(self) -> None:
@@ -171,7 +174,7 @@ def guarded_sockets(refuse: Refuse) -> Callable[[Any], socket.socket]:
     def make(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
         family, kind, protocol, _, place = info
         try:
-            refuse("the url", ip_address(place[0]))
+            refuse("the url", ip_address(place[0]), place[1])
         except InvalidTarget as error:
             raise PermissionError(EACCES, str(error)) from None  # what aiohttp expects of a socket that fails
         made = socket.socket(family, kind, protocol)
@@ -191,9 +194,12 @@ async def check_resolves(
     """For when an alarm is set: raises InvalidTarget if its name leads where it may not.
 
     Quietly accepts what cannot be looked up in time, or for an owner with several names under way that hang: it is
-    checked again whenever it is called.
+    checked again whenever it is called. Not on a port that is only for the operator's networks.
     """
-    if target.address is not None or _under_way[owner] >= SHARE:
+    if target.address is not None:
+        return
+    if _under_way[owner] >= SHARE:
+        _check_unknown(target, rules)
         return
     _under_way[owner] += 1
     work = asyncio.get_running_loop().run_in_executor(_WRITE_TIME, resolve, target.host)
@@ -201,10 +207,20 @@ async def check_resolves(
     try:
         found = await asyncio.wait_for(asyncio.shield(work), within)
     except (TimeoutError, OSError):
+        _check_unknown(target, rules)
         return
     refuse = guard(rules, target.scheme)
     for text in found:
-        refuse(target.host, ip_address(text))
+        refuse(target.host, ip_address(text), target.port)
+
+
+def _check_unknown(target: Target, rules: Rules) -> None:
+    """Refuse a port that may be called only where the name may or may not lead."""
+    if target.port not in rules.ports:
+        raise InvalidTarget(
+            f"port {target.port} is called only in PULSE_ALARM_NETWORKS, and {target.host} cannot be looked up: "
+            "add the port to PULSE_ALARM_PORTS, or try again"
+        )
 
 
 def _end_check(owner: str, done: asyncio.Future[Sequence[str]]) -> None:

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
 from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTarget
@@ -129,7 +129,7 @@ def check_target(url: str, rules: Rules) -> Target:
     elif is_forbidden(address, rules):
         raise InvalidTarget(f"{address} is not a public address: call one that is, or list it in PULSE_ALARM_NETWORKS")
     if address is None or not rules.lists(address):
-        _check_port(target, rules)
+        _check_text(target, rules)
     return target
 
 
@@ -140,6 +140,12 @@ def is_forbidden(address: IPv4Address | IPv6Address, rules: Rules) -> bool:
     if isinstance(address, IPv4Address):
         return any(address in network for network in _FORBIDDEN_V4) or not address.is_global
     return address not in _GLOBAL_V6 or any(address in network for network in _FORBIDDEN_V6) or not address.is_global
+
+
+def check_port(port: int, rules: Rules, address: IPv4Address | IPv6Address) -> None:
+    """Refuse a port that alarms may not call at this address: in the operator's networks they may call any."""
+    if port not in rules.ports and not rules.lists(address):
+        _refuse_port(port, rules)
 
 
 def may_be_plain(address: IPv4Address | IPv6Address, rules: Rules) -> bool:
@@ -233,21 +239,38 @@ def _ascii(host: str) -> str:
         raise InvalidTarget(f"host {host[:60]!r} cannot be written as ASCII: write it in its xn-- form") from None
 
 
+def refuse_this_machine(host: str) -> None:
+    """Refuse a name that means this machine. It has two addresses on most: one that is listed alone is not enough."""
+    if _is_this_machine(host):
+        raise InvalidTarget(f"{host} is this machine: list 127.0.0.0/8,::1 in PULSE_ALARM_NETWORKS to allow it")
+
+
+def _is_this_machine(host: str) -> bool:
+    return host == "localhost" or host.endswith(".localhost")
+
+
 def _check_name(target: Target, rules: Rules) -> None:
-    if target.host == "localhost" or target.host.endswith(".localhost"):
-        loopback = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-        if not any(rules.lists(address) for address in loopback):
-            raise InvalidTarget(f"{target.host} is this machine: list 127.0.0.0/8 in PULSE_ALARM_NETWORKS to allow it")
+    loopback = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+    if not any(rules.lists(address) for address in loopback):
+        refuse_this_machine(target.host)
 
 
-def _check_port(target: Target, rules: Rules) -> None:
+def _check_text(target: Target, rules: Rules) -> None:
+    """Refuse a port, or to go without TLS, where the text alone tells.
+
+    A name may lead into the operator's networks, where both are allowed: that is known when it is looked up.
+    """
+    if target.address is None and rules.networks:
+        return
     if target.port not in rules.ports:
-        allowed = ", ".join(map(str, sorted(rules.ports))) or "none"
-        raise InvalidTarget(f"port {target.port} is not one alarms may call ({allowed}): see PULSE_ALARM_PORTS")
-    # Where a name leads is checked when it is called: over http, only into the listed networks.
-    may_be_listed = target.address is None and rules.networks
-    if target.scheme == "http" and not rules.plain_http and not may_be_listed:
+        _refuse_port(target.port, rules)
+    if target.scheme == "http" and not rules.plain_http:
         raise InvalidTarget("http:// is without TLS, so what is sent can be read: write https://")
+
+
+def _refuse_port(port: int, rules: Rules) -> NoReturn:
+    allowed = ", ".join(map(str, sorted(rules.ports))) or "none"
+    raise InvalidTarget(f"port {port} is not one alarms may call ({allowed}): see PULSE_ALARM_PORTS")
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
