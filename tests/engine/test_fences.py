@@ -259,13 +259,12 @@ async def test_a_delivery_that_a_failover_lost_does_not_share_its_fence_with_the
     alarm = (await engine.alarms.set(NewAlarm(owner="ada", url="https://example.com", delay=MINUTE))).alarm
     await clock.advance(MINUTE)
     await conn.rows("ready_alarms", limit=10)
-    [destination] = await conn.rows("ready_destinations", after="", limit=10)
-    given = {"destinations": [destination[0]], "quotas": [1], "lease": LEASE}
+    [turn] = await alarm_store.ready_turns(conn, {"ada": ""}, limit=10)
 
-    [lost] = await alarm_store.claim_alarms(conn, **given)  # type: ignore[arg-type]
+    [lost] = await alarm_store.claim_alarms(conn, {turn: 1}, lease=LEASE)
     await conn.fetch("update pulse.alarms set lease_id = 0, lease_until = null, attempt = 0 where id = $1", alarm.id)
     await clock.advance(timedelta(milliseconds=1))
-    [newer] = await alarm_store.claim_alarms(conn, **given)  # type: ignore[arg-type]
+    [newer] = await alarm_store.claim_alarms(conn, {turn: 1}, lease=LEASE)
 
     assert newer.lease_id > lost.lease_id
     assert await alarm_store.held_wakes(conn, [lost]) == set()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome, Ne
 from pulse.model.errors import AlarmConflict
 from pulse.model.waking import backoff
 from pulse.settings import Settings
+from pulse.store.alarms import Turn
 from pulse.store.pool import Connection, Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
@@ -69,6 +71,19 @@ async def deliver(engine: Engine) -> None:
         if wakes._flying:
             await asyncio.wait(list(wakes._flying))
         await wakes.records.record()
+
+
+@asynccontextmanager
+async def a_server_that_never_answers() -> AsyncIterator[int]:
+    """Answers with its port, on every address of this machine."""
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "0.0.0.0", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
 
 
 async def log_of(engine: Engine, alarm: Alarm) -> list[Delivery]:
@@ -629,13 +644,97 @@ async def test_a_bearer_is_for_the_default_target_only(
     await engine.duties.wakes.stop(0)
 
 
+def shared(turns: str, wanted: int, room: Mapping[str, int], **given: Any) -> dict[str, int]:
+    """`xa ya` are the alarms of x and of y at a."""
+    found = share([Turn(*each) for each in turns.split()], wanted, room.__getitem__, **given)
+    return {turn.owner + turn.destination: quota for turn, quota in found.items()}
+
+
 def test_slots_are_given_out_by_turns() -> None:
     room = {"a": 100, "b": 2, "c": 0, "d": 100}
 
-    assert share("abcd", 12, room.__getitem__) == {"a": 5, "b": 2, "d": 5}
-    assert share("abcd", 2, room.__getitem__) == {"a": 1, "b": 1}
-    assert share("abcd", 500, room.__getitem__) == {"a": 100, "b": 2, "d": 100}
-    assert share([], 5, room.__getitem__) == {}
+    assert shared("xa xb xc xd", 12, room) == {"xa": 5, "xb": 2, "xd": 5}
+    assert shared("xa xb xc xd", 2, room) == {"xa": 1, "xb": 1}
+    assert shared("xa xb xc xd", 500, room) == {"xa": 100, "xb": 2, "xd": 100}
+    assert shared("", 5, room) == {}
+
+
+def test_owners_come_before_destinations() -> None:
+    room = dict.fromkeys("abcd", 100)
+
+    assert shared("xa xb xc yd", 6, room) == {"xa": 1, "xb": 1, "xc": 1, "yd": 3}
+    assert shared("xa xb xc yd", 500, room) == {"xa": 100, "xb": 100, "xc": 100, "yd": 100}
+
+
+def test_the_owner_with_fewer_in_flight_is_first() -> None:
+    room = dict.fromkeys("ab", 100)
+
+    assert shared("xa yb", 10, room, flying=Counter(x=8)) == {"xa": 1, "yb": 9}
+    assert shared("xa yb", 3, room, flying=Counter(x=8)) == {"yb": 3}
+    assert shared("xa", 10, room, flying=Counter(x=8, y=1)) == {"xa": 10}
+
+
+def test_owners_share_the_slots_of_one_destination() -> None:
+    assert shared("xa ya", 10, {"a": 4}) == {"xa": 2, "ya": 2}
+
+
+def test_some_slots_are_kept_for_destinations_and_some_for_owners_with_nothing_in_flight() -> None:
+    room = dict.fromkeys("abcdefgh", 100)
+    given: dict[str, Any] = {"kept": 4, "for_others": 2, "is_busy": "a".__eq__, "flying": Counter(x=1)}
+
+    assert shared("xa", 10, room, **given) == {"xa": 6}
+    assert shared("xa xb xc xd", 4, room, **given) == {"xb": 1, "xc": 1}
+    assert shared("xa xb xc xd yh", 4, room, **given) == {"yh": 1, "xb": 1}
+    assert shared("xa xb xc xd yh", 1, room, **given) == {"yh": 1}
+
+
+async def test_an_owner_with_many_destinations_that_hang_keeps_no_other_waiting(
+    database: Database,
+    settings: Settings,
+    endpoint: Endpoint,
+    clock: FrozenClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wake_turns, "RUSH", 0)
+    database.settings = replace(settings, alarm_slots=16)
+    engine = Engine(database, buckets=settings.buckets)
+    async with a_server_that_never_answers() as port:
+        for number in range(1, 41):
+            await set_one(engine, endpoint, owner="evil", url=f"http://127.0.0.{number}:{port}/")
+        await clock.advance(MINUTE)
+        while not await engine.duties.wakes.step():
+            pass
+        assert len(engine.duties.wakes._flying) == 14  # all but those that are kept for others
+
+        await set_one(engine, endpoint, delay=SECOND)
+        await clock.advance(SECOND)
+        await engine.duties.wakes.ready()
+        await engine.duties.wakes.step()
+        await endpoint.until(1)
+
+        await engine.duties.wakes.stop(0)
+
+
+async def test_one_owner_with_many_destinations_has_all_of_them_in_their_turn(
+    engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a look finds only a part of them, and another owner is there."""
+    monkeypatch.setattr(wake_turns, "TURNS", 4)
+    monkeypatch.setattr(wake_turns, "RUSH", 0)
+    began: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        engine.duties.wakes, "_begin", lambda ringing, _: began.append((ringing.owner, ringing.destination))
+    )
+    for port in range(1, 12):
+        await engine.alarms.set(NewAlarm(owner="many", url=f"http://127.0.0.1:{port}/", delay=MINUTE))
+    await engine.alarms.set(NewAlarm(owner="one", url="http://127.0.0.1:1/", delay=MINUTE))
+    await clock.advance(MINUTE)
+
+    for _ in range(10):
+        await engine.duties.wakes.step()
+
+    assert len(began) == len(set(began)) == 12
+    assert ("one", "http://127.0.0.1:1") in began[:3]
 
 
 async def test_every_destination_has_its_turn(

@@ -23,7 +23,7 @@ from tests.engine.test_wakes import HOUR, NOON, at_noon, deliver, endpoint, engi
 __all__ = ["at_noon", "endpoint", "engine", "settings"]  # fixtures
 
 ROOT = Path(__file__).parents[2]
-BEFORE_A_CLAIM = ("peek_alarms", "ready_alarms", "ready_destinations", "wake_secrets")
+BEFORE_A_CLAIM = ("peek_alarms", "ready_alarms", "ready_owners", "ready_turns", "wake_secrets")
 UNREAD = [*product(("sent", "answered"), ("ready_alarms", "claim_alarms", "record_wakes"))]
 STATEMENTS = [*product(("before", "after"), (*BEFORE_A_CLAIM, "claim_alarms", "record_wakes")), *UNREAD]
 POSTS = [(when, "post") for when in ("before", "sent", "answered", "after")]

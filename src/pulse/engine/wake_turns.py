@@ -1,14 +1,16 @@
-"""Whose turn is it to be woken? Destinations take turns, and each has as many slots as its breaker lets it have.
+"""Whose turn is it to be woken? Owners take turns, and among the alarms of one its destinations.
 
-So one with a hundred thousand alarms, or one that never answers, keeps nobody else waiting.
+A destination has as many slots as its breaker lets it have. So one with a hundred thousand alarms, one that never
+answers, or an owner with a thousand such, keeps nobody else waiting.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 from pulse.model.alarms import DEFAULT_DESTINATION
@@ -19,22 +21,26 @@ from pulse.store import alarms as store
 if TYPE_CHECKING:
     from pulse.delivery.breaker import Breakers
     from pulse.model.waking import Ringing
+    from pulse.store.alarms import Turn
     from pulse.store.pool import Connection, Database
 
-TURNS = 200  # destinations looked at together
+TURNS = 200  # owners looked at together, and destinations
 RUSH = 0.1  # seconds for which a look at them serves
 DEFER_BATCH = 2_000
+MOST_CURSORS = 10_000
 
 
 class Turns:
-    """The destinations that have alarms ready, as one process knows them."""
+    """The owners and destinations that have alarms ready, as one process knows them."""
 
     def __init__(self, database: Database, breakers: Breakers) -> None:
-        self.waiting: list[str] = []  # the next one first
+        self.waiting: list[Turn] = []  # the next one first
         self._database = database
         self._breakers = breakers
         self._knows_default = database.settings.alarm_target is not None
-        self._after = ""  # where the next look goes on
+        self._flying: Counter[str] = Counter()  # deliveries, by owner
+        self._after = ""  # the owner where the next look goes on
+        self._cursors: dict[str, str] = {}  # the destination where the next look at an owner with many goes on
         self._looked_at = float("-inf")
 
     @property
@@ -42,88 +48,153 @@ class Turns:
         """One look is enough for many claims."""
         return bool(self.waiting) and time.monotonic() - self._looked_at < RUSH
 
+    def started(self, owner: str) -> None:
+        self._flying[owner] += 1
+
+    def ended(self, owner: str) -> None:
+        self._flying[owner] -= 1
+        if not self._flying[owner]:
+            del self._flying[owner]
+
     async def find(self) -> None:
-        """Who has alarms ready: so many, from where the last look ended, and round to it."""
+        """Find who has alarms ready: so many, from where the last look ended, and round to it."""
         await self._database.run(self._find)
 
     async def _find(self, conn: Connection) -> None:
-        found = await store.ready_destinations(conn, after=self._after, limit=TURNS)
-        if len(found) < TURNS and self._after:
-            found += await store.ready_destinations(conn, after="", limit=TURNS - len(found))
-        self._after = found[-1] if len(found) == TURNS else ""
+        owners = await store.ready_owners(conn, after=self._after, limit=TURNS)
+        if len(owners) < TURNS and self._after:
+            more = await store.ready_owners(conn, after="", limit=TURNS - len(owners))
+            owners = list(dict.fromkeys([*owners, *more]))
+        self._after = owners[-1] if len(owners) == TURNS else ""
+        found = await self._find_destinations(conn, owners) if owners else []
         known = set(self.waiting)
         self.waiting = [*(each for each in found if each not in known), *self.waiting][: 2 * TURNS]
         self._looked_at = time.monotonic()
 
+    async def _find_destinations(self, conn: Connection, owners: Sequence[str]) -> list[Turn]:
+        """Find the next destinations of each owner: fewer of each, the more owners there are."""
+        limit = max(2, TURNS // len(owners))
+        found = await store.ready_turns(conn, {owner: self._cursors.get(owner, "") for owner in owners}, limit=limit)
+        last = {turn.owner: turn.destination for turn in found}
+        counts = Counter(turn.owner for turn in found)
+        full = {owner for owner in owners if counts[owner] == limit}
+        if round_again := {owner: "" for owner in owners if owner in self._cursors and owner not in full}:
+            found += await store.ready_turns(conn, round_again, limit=limit)
+        self._cursors = {owner: at for owner, at in self._cursors.items() if owner not in round_again}
+        self._cursors |= {owner: last[owner] for owner in full}
+        if len(self._cursors) > MOST_CURSORS:  # owners come and go; these begin anew
+            self._cursors.clear()
+        return list(dict.fromkeys(found))
+
     async def defer(self) -> None:
-        """What would go to a destination that is known to be down waits, and says why."""
-        closed = [self._closed(each, wait) for each in self.waiting if (wait := self._breakers.open_until(each))]
+        """Put off what would go to a destination that is known to be down, and say why."""
+        closed = [
+            self._closed(turn, wait) for turn in self.waiting if (wait := self._breakers.open_until(turn.destination))
+        ]
         if closed:
             await self._database.run(lambda conn: store.defer_alarms(conn, closed, limit=DEFER_BATCH))
-            down = {each.destination for each in closed}
-            self.waiting = [each for each in self.waiting if each not in down]
+            down = {each.turn for each in closed}
+            self.waiting = [turn for turn in self.waiting if turn not in down]
 
-    def _closed(self, destination: str, wait: float) -> store.Closed:
-        why = f"deferred: {destination} is not called for now ({self._breakers.reason(destination)})"
-        return store.Closed(destination, timedelta(seconds=wait), clean_error(why, ERROR_LIMIT))
+    def _closed(self, turn: Turn, wait: float) -> store.Closed:
+        why = f"deferred: {turn.destination} is not called for now ({self._breakers.reason(turn.destination)})"
+        return store.Closed(turn, timedelta(seconds=wait), clean_error(why, ERROR_LIMIT))
 
-    def quotas(self, wanted: int, *, kept: int) -> dict[str, int]:
+    def quotas(self, wanted: int, *, kept: int, for_others: int) -> dict[Turn, int]:
         """How many each may have now."""
-        return share(self.waiting, wanted, self._may_start, is_busy=self._breakers.in_flight, kept=kept)
+        return share(
+            self.waiting,
+            wanted,
+            self._may_start,
+            is_busy=self._breakers.in_flight,
+            flying=self._flying,
+            kept=kept,
+            for_others=for_others,
+        )
 
     def _may_start(self, destination: str) -> int:
         if destination == DEFAULT_DESTINATION and not self._knows_default:
             return 0  # another process knows where that is
         return self._breakers.may_start(destination)
 
-    def end(self, quotas: dict[str, int], claims: Sequence[Ringing]) -> None:
+    def end(self, quotas: dict[Turn, int], claims: Sequence[Ringing]) -> None:
         """Those who had their turn go to the end, and those who had less than they might, out: they have no more."""
-        claimed = Counter(ringing.destination for ringing in claims)
+        claimed = Counter((ringing.owner, ringing.destination) for ringing in claims)
         again = [each for each, quota in quotas.items() if claimed[each] == quota]
         self.waiting = [*(each for each in self.waiting if each not in quotas), *again]
 
 
 def share(
-    destinations: Sequence[str],
+    turns: Sequence[Turn],
     wanted: int,
     may_start: Callable[[str], int],
     *,
     is_busy: Callable[[str], object] = lambda _: False,
+    flying: Counter[str] | None = None,
     kept: int = 0,
-) -> dict[str, int]:
-    """How many each may have, in the order of their turns: as many rounds as it takes to give out all there is.
+    for_others: int = 0,
+) -> dict[Turn, int]:
+    """Return how many each may have: one after the other goes to the owner that has the fewest, counting those in
+    flight, and there to the next destination.
 
-    `kept` of them are for destinations that are not busy, and for one delivery of each.
+    `kept` of them are for destinations that are not busy, and for one delivery of each; of these `for_others` are for
+    owners with nothing in flight, and for one delivery of each.
     """
-    room = {destination: most for destination in destinations if (most := may_start(destination)) > 0}
-    quotas = dict.fromkeys([each for each in room if not is_busy(each)][:wanted], 1)
-    room = {destination: left for destination, most in room.items() if (left := most - quotas.get(destination, 0))}
-    wanted -= kept + len(quotas)
-    while room and wanted > 0:
-        each = max(1, wanted // len(room))
-        for destination in list(room):
-            given = min(each, room[destination], wanted)
-            if given == 0:
-                break
-            quotas[destination] = quotas.get(destination, 0) + given
-            wanted -= given
-            room[destination] -= given
-            if room[destination] == 0:
-                del room[destination]
+    flying = flying or Counter()
+    room = {destination: may_start(destination) for destination in dict.fromkeys(turn.destination for turn in turns)}
+    queues: dict[str, _Queue] = {}
+    for turn in turns:
+        if room[turn.destination] > 0:
+            queues.setdefault(turn.owner, _Queue()).add(turn, is_busy=bool(is_busy(turn.destination)))
+    fewest = [(flying[owner], order, queue) for order, (owner, queue) in enumerate(queues.items())]
+    heapify(fewest)
+    quotas: dict[Turn, int] = {}
+    while fewest and wanted > 0:
+        has, order, queue = fewest[0]
+        next_turn = queue.take(room, may_be_busy=wanted > kept) if wanted > for_others or not has else None
+        if next_turn is None:
+            heappop(fewest)
+            continue
+        quotas[next_turn] = quotas.get(next_turn, 0) + 1
+        room[next_turn.destination] -= 1
+        wanted -= 1
+        heapreplace(fewest, (has + 1, order, queue))
     return quotas
 
 
-def parts_of(quotas: dict[str, int], most: int) -> list[dict[str, int]]:
+class _Queue:
+    """The turns of one owner: first one for each destination that is not busy, then round and round."""
+
+    __slots__ = ("_busy", "_idle")
+
+    def __init__(self) -> None:
+        self._idle: deque[Turn] = deque()
+        self._busy: deque[Turn] = deque()
+
+    def add(self, turn: Turn, *, is_busy: bool) -> None:
+        (self._busy if is_busy else self._idle).append(turn)
+
+    def take(self, room: dict[str, int], *, may_be_busy: bool) -> Turn | None:
+        """Return whose turn it is, if anybody's."""
+        while self._idle or (may_be_busy and self._busy):
+            turn = (self._idle or self._busy).popleft()
+            if room[turn.destination] > 0:
+                self._busy.append(turn)
+                return turn
+        return None
+
+
+def parts_of(quotas: dict[Turn, int], most: int) -> list[dict[Turn, int]]:
     """As many claims as it takes, so that none is for more than so many."""
-    parts: list[dict[str, int]] = [{}]
+    parts: list[dict[Turn, int]] = [{}]
     room = most
-    for destination, quota in quotas.items():
+    for turn, quota in quotas.items():
         left = quota
         while left:
             if room == 0:
                 parts.append({})
                 room = most
             taken = min(left, room)
-            parts[-1][destination] = taken
+            parts[-1][turn] = taken
             left, room = left - taken, room - taken
     return parts

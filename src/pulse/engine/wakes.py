@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pulse.delivery.webhook import Deliverer
     from pulse.engine.instruments import Instruments
     from pulse.model.waking import Ringing
+    from pulse.store.alarms import Turn
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
 
@@ -41,6 +42,7 @@ SHARED = (
 AT_ONCE = timedelta()
 LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
 RESERVED = 4  # one slot in so many is for destinations with nothing in flight: a dozen that hang must not take all
+OTHERS = 8  # and of those one in so many of all is for owners with nothing in flight, whatever hangs for another
 SETTLING = 15.0  # seconds after an outage in which the living may record what they have delivered
 
 
@@ -126,9 +128,11 @@ class Wakes:
         wanted = min(LANES * self._settings.alarm_batch, free)
         if wanted <= 0:
             return 0
-        kept = max(0, self._settings.alarm_slots // RESERVED - (free - wanted))
         await self._turns.defer()
-        quotas = self._turns.quotas(wanted, kept=kept)
+        slots, unused = self._settings.alarm_slots, free - wanted
+        quotas = self._turns.quotas(
+            wanted, kept=max(0, slots // RESERVED - unused), for_others=max(0, slots // OTHERS - unused)
+        )
         if not quotas:
             return 0
         await self._refresh_secrets()
@@ -146,11 +150,9 @@ class Wakes:
         self._turns.end(quotas, claims)
         return len(claims)
 
-    async def _claim(self, quotas: dict[str, int]) -> list[Ringing]:
+    async def _claim(self, quotas: dict[Turn, int]) -> list[Ringing]:
         lease = self._settings.alarm_lease
-        return await self._database.run(
-            lambda conn: store.claim_alarms(conn, destinations=list(quotas), quotas=list(quotas.values()), lease=lease)
-        )
+        return await self._database.run(lambda conn: store.claim_alarms(conn, quotas, lease=lease))
 
     async def _refresh_secrets(self) -> None:
         if time.monotonic() - self._secrets_read_at > SECRETS_FOR:
@@ -169,6 +171,7 @@ class Wakes:
 
     def _begin(self, ringing: Ringing, deliverer: Deliverer) -> None:
         self._breakers.started(ringing.destination)
+        self._turns.started(ringing.owner)
         task = asyncio.create_task(self._deliver(ringing, deliverer))
         self._flying[task] = ringing
         task.add_done_callback(self._ended)
@@ -190,6 +193,7 @@ class Wakes:
         if task.cancelled():
             return  # `stop` gives it back
         del self._flying[task]
+        self._turns.ended(ringing.owner)
         if (error := task.exception()) is not None:  # a mistake of ours: the lease will end, and it is tried again
             log.error("delivering alarm %s failed", ringing.id, exc_info=error)
             self._breakers.ended(ringing.destination, ok=True)

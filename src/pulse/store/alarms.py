@@ -22,7 +22,7 @@ from pulse.model.alarms import (
 from pulse.model.waking import Ringing, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from asyncpg import Record
 
@@ -37,10 +37,17 @@ class AlarmPeek(NamedTuple):
     has_ready: bool
 
 
-class Closed(NamedTuple):
-    """A destination that is not to be called for a while."""
+class Turn(NamedTuple):
+    """Whose turn it is: the alarms of one owner at one destination."""
 
+    owner: str
     destination: str
+
+
+class Closed(NamedTuple):
+    """Alarms whose destination is not to be called for a while."""
+
+    turn: Turn
     wait: timedelta
     error: str
 
@@ -286,14 +293,24 @@ async def expire_alarms(conn: Connection, *, limit: int) -> int:
     return int((await conn.rows("expire_alarms", limit=limit))[0]["alarms"])
 
 
-async def ready_destinations(conn: Connection, *, after: str, limit: int) -> list[str]:
-    return [row["destination"] for row in await conn.rows("ready_destinations", after=after, limit=limit)]
+async def ready_owners(conn: Connection, *, after: str, limit: int) -> list[str]:
+    return [row["owner"] for row in await conn.rows("ready_owners", after=after, limit=limit)]
 
 
-async def claim_alarms(
-    conn: Connection, *, destinations: Sequence[str], quotas: Sequence[int], lease: timedelta
-) -> list[Ringing]:
-    rows = await conn.rows("claim_alarms", destinations=destinations, quotas=quotas, lease=lease)
+async def ready_turns(conn: Connection, after: Mapping[str, str], *, limit: int) -> list[Turn]:
+    """Return so many turns of each owner, those after a destination."""
+    rows = await conn.rows("ready_turns", owners=list(after), afters=list(after.values()), limit=limit)
+    return [Turn(row["owner"], row["destination"]) for row in rows]
+
+
+async def claim_alarms(conn: Connection, quotas: Mapping[Turn, int], *, lease: timedelta) -> list[Ringing]:
+    rows = await conn.rows(
+        "claim_alarms",
+        owners=[turn.owner for turn in quotas],
+        destinations=[turn.destination for turn in quotas],
+        quotas=list(quotas.values()),
+        lease=lease,
+    )
     return [_ringing(row) for row in rows]
 
 
@@ -358,7 +375,8 @@ async def release_alarms(conn: Connection, ringing: Sequence[Ringing]) -> None:
 async def defer_alarms(conn: Connection, closed: Sequence[Closed], *, limit: int) -> int:
     rows = await conn.rows(
         "defer_alarms",
-        destinations=[each.destination for each in closed],
+        owners=[each.turn.owner for each in closed],
+        destinations=[each.turn.destination for each in closed],
         waits=[each.wait for each in closed],
         errors=[each.error for each in closed],
         limit=limit,

@@ -171,7 +171,7 @@ select
     exists (select from pulse.alarms where ready_at is not null and lease_until is null) as has_ready;
 
 -- name: ready_alarms(limit)
--- Those whose time has come wait for their destination's turn from now on.
+-- Those whose time has come wait for their turn from now on.
 with due as materialized (
     select ctid as place from pulse.alarms
     where next_fire_at <= pulse.now() and ready_at is null and paused_at is null
@@ -201,32 +201,57 @@ moved as (
 )
 select count(*)::int as alarms from moved;
 
--- name: ready_destinations(after, limit)
+-- name: ready_owners(after, limit)
 -- The next so many that have alarms ready, in the order of their names; one step for each, however many alarms it has.
 with recursive visited as (
-    (select destination, 1 as number from pulse.alarms
-     where ready_at is not null and lease_until is null and destination > :after
-     order by destination limit 1)
+    (select owner, 1 as number from pulse.alarms
+     where ready_at is not null and lease_until is null and owner > :after
+     order by owner limit 1)
     union all
-    select following.destination, number + 1
+    select following.owner, number + 1
     from visited
     cross join lateral (
-        select destination from pulse.alarms
-        where ready_at is not null and lease_until is null and alarms.destination > visited.destination
-        order by alarms.destination limit 1
+        select owner from pulse.alarms
+        where ready_at is not null and lease_until is null and alarms.owner > visited.owner
+        order by alarms.owner limit 1
     ) as following
     where number < :limit
 )
-select destination from visited;
+select owner from visited;
 
--- name: claim_alarms(destinations, quotas, lease)
--- The oldest of each destination, as many as it may have. The fence is the time, as in claim_jobs.
+-- name: ready_turns(owners, afters, limit)
+-- Of each of these owners the next so many destinations that have alarms ready; one step for each, as above.
+select wanted.owner, ready.destination
+from unnest(:owners::text[], :afters::text[]) as wanted (owner, after)
+cross join lateral (
+    with recursive visited as (
+        (select destination, 1 as number from pulse.alarms
+         where ready_at is not null and lease_until is null
+             and alarms.owner = wanted.owner and alarms.destination > wanted.after
+         order by destination limit 1)
+        union all
+        select following.destination, number + 1
+        from visited
+        cross join lateral (
+            select destination from pulse.alarms
+            where ready_at is not null and lease_until is null
+                and alarms.owner = wanted.owner and alarms.destination > visited.destination
+            order by alarms.destination limit 1
+        ) as following
+        where number < :limit
+    )
+    select destination from visited
+) as ready;
+
+-- name: claim_alarms(owners, destinations, quotas, lease)
+-- The oldest of each owner at each destination, as many as it may have. The fence is the time, as in claim_jobs.
 with first as materialized (
     select ready.place
-    from unnest(:destinations::text[], :quotas::int[]) as wanted (destination, quota)
+    from unnest(:owners::text[], :destinations::text[], :quotas::int[]) as wanted (owner, destination, quota)
     cross join lateral (
         select ctid as place from pulse.alarms
-        where ready_at is not null and lease_until is null and alarms.destination = wanted.destination
+        where ready_at is not null and lease_until is null
+            and alarms.owner = wanted.owner and alarms.destination = wanted.destination
         order by next_fire_at
         limit wanted.quota
         for no key update skip locked
@@ -337,14 +362,16 @@ update pulse.alarms
 set lease_until = null, lease_id = lease_id + 1, ready_at = case when paused_at is null then ready_at end
 from held where alarms.ctid = held.place;
 
--- name: defer_alarms(destinations, waits, errors, limit)
+-- name: defer_alarms(owners, destinations, waits, errors, limit)
 -- Nobody is to knock at these doors for a while. It costs the alarms no failure.
 with waiting as materialized (
     select ready.place, closed.wait, closed.error
-    from unnest(:destinations::text[], :waits::interval[], :errors::text[]) as closed (destination, wait, error)
+    from unnest(:owners::text[], :destinations::text[], :waits::interval[], :errors::text[])
+        as closed (owner, destination, wait, error)
     cross join lateral (
         select ctid as place from pulse.alarms
-        where ready_at is not null and lease_until is null and alarms.destination = closed.destination
+        where ready_at is not null and lease_until is null
+            and alarms.owner = closed.owner and alarms.destination = closed.destination
         order by next_fire_at
         limit :limit
         for no key update skip locked

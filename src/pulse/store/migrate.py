@@ -25,7 +25,7 @@ from pulse.store.statements import in_schema
 if TYPE_CHECKING:
     from pulse.settings import Settings
 
-OLDEST_SCHEMA = 13  # the oldest this release works on
+OLDEST_SCHEMA = 14  # the oldest this release works on
 RACE_TRIES = 50
 # Never queue behind a long reader with everyone behind us. Local, as a pooler would hand a session's on to others.
 LOCK_PATIENCE = "set local lock_timeout = '2s';\n"
