@@ -8,6 +8,9 @@ JOBS ?= 3
 # Which tests `test-system` and `test-buckets` run: all by default, or folders, as in `make test-system TESTS=tests/store`.
 TESTS ?=
 
+# Where this is set, each of the hundreds of processes that tests start would compile all of Pulse anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast test-system test-buckets test-user test-long chaos verify check format proto bench clean
 

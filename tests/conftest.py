@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import asyncpg
+import psycopg
 import pytest
 
 from pulse.engine.engine import Engine
@@ -111,12 +112,46 @@ def migrated(worker_id: str) -> Iterator[Settings]:
     yield asyncio.run(prepare())
 
 
+class Upkeep:
+    """The connection by which the fixtures of one process change its database between two tests.
+
+    It stays open and belongs to no event loop: a new one costs Postgres more than most tests do.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._conn: psycopg.Connection | None = None
+
+    async def execute(self, sql: str) -> None:
+        try:
+            self._open().execute(sql)
+        except psycopg.OperationalError:  # a test may have ended every connection there was
+            self.close()
+            self._open().execute(sql)
+
+    def close(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+        self._conn = None
+
+    def _open(self) -> psycopg.Connection:
+        if self._conn is None:
+            self._conn = psycopg.connect(self._url, autocommit=True, options="-c lock_timeout=20s")
+        return self._conn
+
+
+@pytest.fixture(scope="session")
+def upkeep(migrated: Settings) -> Iterator[Upkeep]:
+    assert migrated.database_url
+    upkeep = Upkeep(migrated.database_url)
+    yield upkeep
+    upkeep.close()
+
+
 @pytest.fixture
-async def settings(migrated: Settings) -> Settings:
+async def settings(migrated: Settings, upkeep: Upkeep) -> Settings:
     """Settings for a test of its own: empty tables, and patience too short to hide a lost connection."""
-    conn = await asyncpg.connect(migrated.database_url)
-    await conn.execute("; ".join(f"delete from pulse.{table}" for table in TABLES))  # one way there and back
-    await conn.close()
+    await upkeep.execute("; ".join(f"delete from pulse.{table}" for table in TABLES))  # one way there and back
     return migrated
 
 
@@ -143,14 +178,12 @@ def jobs(engine: Engine) -> Jobs:
 
 
 @pytest.fixture
-async def clock(settings: Settings) -> AsyncIterator[FrozenClock]:
+async def clock(settings: Settings, upkeep: Upkeep) -> AsyncIterator[FrozenClock]:
     """Database time, standing still for every connection until the test moves it."""
-    conn = await asyncpg.connect(settings.database_url)
-    clock = FrozenClock(conn)
+    clock = FrozenClock(upkeep)
     await clock.freeze()
     yield clock
     await clock.unfreeze()
-    await conn.close()
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         home = Path(scratch, "home")
         home.mkdir()
         os.chown(home, user.pw_uid, user.pw_gid)
-        own = {"HOME": str(home), "USER": NAME, "LOGNAME": NAME, "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {"HOME": str(home), "USER": NAME, "LOGNAME": NAME, "PYTHONPYCACHEPREFIX": str(home / "compiled")}
         return subprocess.call(
             [program, *arguments],
             cwd=place,

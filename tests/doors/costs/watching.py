@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_CPU = 0.1  # seconds
+MOST_CPU = 0.1  # seconds, on a machine where `_reference` takes REFERENCE
+REFERENCE = 0.012  # seconds
 MOST_MEMORY = 50.0  # MiB
 TRIES = 6
 QUIET = (0.05, 0.002)  # seconds of a pause, and the processor's time that an idle process may take within it
@@ -21,8 +23,22 @@ GIVING_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALL
 ENDLESS = 3.0  # seconds of the processor's time, after which an answer is not waited for
 
 
+def slowness() -> float:
+    """Return how many times longer than on a quiet machine the same work takes now, and never less than once.
+
+    Busy neighbours take caches and half of each core away, so that even the processor's own time of a request doubles.
+    """
+    began = time.thread_time()
+    _reference()
+    return max(1.0, (time.thread_time() - began) / REFERENCE)
+
+
+def _reference() -> int:
+    return sum(len(text.split("7")) for text in map(str, range(50_000)))
+
+
 class Cost(NamedTuple):
-    cpu: float = 0.0  # seconds
+    cpu: float = 0.0  # seconds, less what a slow machine adds
     memory: float = 0.0  # MiB
 
     @property
@@ -32,6 +48,11 @@ class Cost(NamedTuple):
     @property
     def is_too_much(self) -> bool:
         return self.cpu > MOST_CPU or self.memory > MOST_MEMORY
+
+
+def in_quiet(spent: float) -> float:
+    """Return what this much of the processor's time, just spent, would have been on a quiet machine."""
+    return spent if spent <= MOST_CPU else spent / slowness()
 
 
 class Watched:
@@ -81,7 +102,8 @@ class Watched:
                 break
         else:
             sending.result()
-        return Cost(self.cpu() - before, max(self._memory("VmHWM") - base, 0.0))
+        spent, peak = self.cpu() - before, self._memory("VmHWM") - base
+        return Cost(in_quiet(spent), max(peak, 0.0))
 
     def _memory(self, line: str) -> float:
         for text in (self._folder / "status").read_text().splitlines():
