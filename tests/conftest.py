@@ -105,7 +105,8 @@ def migrated(worker_id: str) -> Iterator[Settings]:
     async def prepare() -> Settings:
         url = await recreate_database(f"test_{worker_id}")
         buckets = int(os.environ.get("PULSE_BUCKETS", "1"))
-        settings = Settings(database_url=url, buckets=buckets, http_listen="")  # which those who test it turn on
+        # On any free port: a server of somebody else may have the usual one. Those who test HTTP turn it on.
+        settings = Settings(database_url=url, buckets=buckets, listen="127.0.0.1:0", http_listen="")
         await migrate(settings)
         return settings
 
