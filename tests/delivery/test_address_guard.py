@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 import time
@@ -341,6 +342,15 @@ async def test_a_name_that_leads_inside_is_refused_when_the_alarm_is_set() -> No
         await check_resolves(target, STRICT, 1.0, resolve=lambda _: [PUBLIC, "10.0.0.1"])
 
     assert "10.0.0.1" not in str(refused.value)  # nobody learns our addresses by setting alarms
+
+
+async def test_our_log_says_where_a_refused_name_leads(caplog: pytest.LogCaptureFixture) -> None:
+    target = check_target("https://inside.test/", STRICT)
+
+    with caplog.at_level(logging.INFO, "pulse.alarms"), pytest.raises(InvalidTarget):
+        await check_resolves(target, STRICT, 1.0, resolve=lambda _: ["10.0.0.1"])
+
+    assert caplog.messages == ["inside.test leads to 10.0.0.1, which is not a public address: it is not called"]
 
 
 async def test_names_of_one_owner_that_hang_keep_no_other_owner_waiting(release: threading.Event) -> None:

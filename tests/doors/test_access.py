@@ -564,6 +564,23 @@ async def test_streams_that_need_no_token_are_limited_together(tokens: Tokens) -
     assert "2 streams without a token" in (refused.value.details() or "")
 
 
+async def test_one_connection_has_so_many_streams_and_no_more(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.doors.grpc.port.MOST_STREAMS", 2)
+    listening = replace(settings, listen="127.0.0.1:0")
+    async with open_server(listening) as server, grpc.aio.insecure_channel(str(server.address)) as channel:
+        watch: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        streams = [watch(b"") for _ in range(2)]
+        assert [await stream.read() for stream in streams] == [b"\x08\x01", b"\x08\x01"]
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await watch(b"", timeout=0.5).read()
+        streams[0].cancel()
+        assert await watch(b"").read() == b"\x08\x01"
+
+    assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 @pytest.mark.parametrize("has_tokens", [False, True])
 async def test_the_services_are_told_to_strangers_only_where_nobody_needs_a_token(
     engine: Engine, settings: Settings, has_tokens: bool

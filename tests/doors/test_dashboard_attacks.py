@@ -162,6 +162,21 @@ async def test_a_stream_ends_with_its_session_even_if_there_is_no_news(
     assert told == ["signed-out"]
 
 
+async def test_a_revoked_token_ends_its_stream_before_its_session_is_asked_about_again(
+    closed: Closed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 3_600.0)
+    monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 0.05)
+    await closed.sign_in(closed.secrets["admin"])
+
+    async with following(closed.http, "/live/workers") as news, asyncio.timeout(20):
+        assert (await anext(news))[0] == "page"
+        await closed.http.server._engine.tokens.revoke("admin")
+        told = [name async for name, _ in news]
+
+    assert told == ["signed-out"]
+
+
 async def test_who_may_only_look_gets_no_buttons_from_the_stream_of_another(closed: Closed, engine: Engine) -> None:
     await submit_one(engine)
     await closed.sign_in(closed.secrets["admin"])

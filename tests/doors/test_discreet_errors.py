@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
+from pulse.engine.schedules import Schedules
 from pulse.model.errors import Conflict, DatabaseUnreachable, InvalidDatabaseUrl, ScheduleExists
-from pulse.model.schedules import NewSchedule
+from pulse.model.schedules import NewSchedule, Schedule
 from pulse.settings import Settings
 from pulse.store.pool import Database, translate
+from pulse.wire.convert_schedules import write_new_schedule
+from pulse.wire.v1 import pulse_pb2 as pb
+from tests.doors.grpc_client import connected
+from tests.doors.grpc_client import refused as refused_by_grpc
 from tests.doors.http_client import served_http
 from tests.factories import a_new_job
 
 HOUR = timedelta(hours=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TROUBLE = [
     OSError("Connect call failed ('10.1.2.3', 5432)"),
     asyncpg.InvalidPasswordError('password authentication failed for user "pulse_runtime"'),
@@ -84,6 +90,20 @@ async def test_a_name_that_is_taken_in_another_topic_says_nothing_of_what_is_the
     assert str(blind.value) == "schedule 'report' is there already: choose another name"
 
 
+async def test_nor_do_the_doors_to_a_token_that_may_not_follow_that_topic(engine: Engine, settings: Settings) -> None:
+    await engine.schedules.create(a_schedule("payroll"))
+    _, secret = await engine.tokens.create("web", ["submit:mail"])
+    body = {"name": "report", "every": "1h", "task": "mail"}
+
+    async with served_http(settings, token=secret) as http, connected(str(http.server.address)) as client:
+        over_http = await http.refused("POST", "/v1/schedules", body)
+        request = pb.CreateScheduleRequest(schedule=write_new_schedule(a_schedule("mail")))
+        metadata = (("authorization", f"Bearer {secret}"),)
+        over_grpc = await refused_by_grpc(client.schedules.CreateSchedule(request, metadata=metadata))
+
+    assert over_http[2] == over_grpc.message == "schedule 'report' is there already: choose another name"
+
+
 @pytest.mark.parametrize("move", ["edit", "pause", "resume", "delete", "trigger"])
 async def test_a_schedule_that_was_moved_since_the_right_was_checked_is_left_alone(engine: Engine, move: str) -> None:
     """Whoever may change schedules of one topic must not reach those of another by being quick."""
@@ -96,3 +116,37 @@ async def test_a_schedule_that_was_moved_since_the_right_was_checked_is_left_alo
 
     after = await engine.schedules.get(schedule.id)
     assert (after.job.priority, after.paused_at) == (schedule.job.priority, None)
+
+
+async def test_the_doors_leave_a_schedule_alone_that_moves_while_they_look_at_it(
+    engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.schedules.create(a_schedule("mail"))
+    get, stretch = Schedules.get, {"start": NOON, "end": NOON + HOUR}
+
+    async def get_before_it_moves(schedules: Schedules, name: Any) -> Schedule:
+        found = await get(schedules, name)
+        await engine.schedules.edit(found.id, {"topic": f"{found.job.routed_topic}-2"})
+        return found
+
+    monkeypatch.setattr(Schedules, "get", get_before_it_moves)
+    async with served_http(settings) as http, connected(str(http.server.address)) as client:
+        path, on = "/v1/schedules/report", client.schedules
+        told = [
+            (await http.refused("PATCH", path, {"priority": 9}))[2],
+            (await http.refused("DELETE", path))[2],
+            *[(await http.refused("POST", f"{path}/{move}"))[2] for move in ("pause", "resume", "trigger")],
+            (await http.refused("POST", f"{path}/backfill", {each: at.isoformat() for each, at in stretch.items()}))[2],
+        ]
+        for call, request in (
+            (on.EditSchedule, pb.EditScheduleRequest(name="report", fields=["priority"])),
+            (on.DeleteSchedule, pb.DeleteScheduleRequest(name="report")),
+            (on.PauseSchedule, pb.PauseScheduleRequest(name="report")),
+            (on.ResumeSchedule, pb.ResumeScheduleRequest(name="report")),
+            (on.TriggerSchedule, pb.TriggerScheduleRequest(name="report")),
+            (on.BackfillSchedule, pb.BackfillScheduleRequest(name="report", **stretch)),
+        ):
+            told.append((await refused_by_grpc(call(request))).message)
+
+    moved = "schedule 'report' was moved to another topic meanwhile: look at it and try again"
+    assert told == [moved] * 12

@@ -459,6 +459,11 @@ BAD: dict[str, tuple[tuple[str, Any], grpc.StatusCode, str]] = {
     "no url at all": (ask(url=""), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "a file": (ask(url="file:///etc/passwd"), Status.INVALID_ARGUMENT, "invalid_target"),
     "an address of the cloud": (ask(url="http://169.254.169.254/"), Status.INVALID_ARGUMENT, "invalid_target"),
+    "too many headers": (
+        ask(headers={f"x-{number}": "" for number in range(33)}),
+        Status.INVALID_ARGUMENT,
+        "invalid_option",
+    ),
     "a header that ends": (ask(headers={"a": "b\r\nc: d"}), Status.INVALID_ARGUMENT, "invalid_option"),
     "a key of another": (ask(idempotency_key="taken"), Status.ALREADY_EXISTS, "alarm_exists"),
     "get nothing": (("GetAlarm", pb.GetAlarmRequest()), Status.INVALID_ARGUMENT, "invalid_name"),

@@ -134,6 +134,18 @@ async def test_a_batch_too_large_is_refused(client: Client, jobs: Jobs) -> None:
     assert not (await jobs.find()).jobs
 
 
+async def test_a_batch_is_counted_before_its_items_are_read(client: Client) -> None:
+    nonsense = ["nonsense"] * 10_001
+
+    answers = [
+        await refused(client.jobs.SubmitJobs(pb.SubmitJobsRequest(jobs=[pb.NewJob()] * 10_001))),
+        await refused(client.operate.CancelJobs(pb.CancelJobsRequest(ids=nonsense))),
+        await refused(client.operate.ReplayJobs(pb.ReplayJobsRequest(ids=nonsense))),
+    ]
+
+    assert [answer.code for answer in answers] == ["batch_too_large"] * 3
+
+
 async def test_a_job_as_it_stands(client: Client, engine: Engine) -> None:
     job_id = await dead_letter(engine, priority=3)
 
@@ -522,6 +534,18 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
     assert not await engine.jobs.pauses()
 
 
+async def test_a_batch_is_read_up_to_the_first_job_that_may_not_be_submitted(engine: Engine) -> None:
+    def check(scope: str, topic: str) -> None:
+        if topic == "bank":
+            raise NotYours(f"no {scope} for {topic}")
+
+    batch = [pb.NewJob(task="mail"), pb.NewJob(task="bank"), pb.NewJob(task="")]
+    async with served(Server(engine, guard=Guard(check=check)), engine) as client:
+        answer = await refused(client.jobs.SubmitJobs(pb.SubmitJobsRequest(jobs=batch)))
+
+    assert answer.code == "not_yours"
+
+
 # --- the port
 
 
@@ -714,6 +738,14 @@ async def test_a_message_of_too_many_values_is_refused_unread(client: Client, fi
 
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "invalid_input")
     assert "more than 60,000 values" in answer.message
+
+
+async def test_a_retry_policy_is_measured_before_it_is_read(client: Client) -> None:
+    policy = '{"kind": "fixed"}' + " " * (64 << 10)
+
+    answer = await refused(client.jobs.SubmitJobs(pb.SubmitJobsRequest(jobs=[pb.NewJob(task="t", retry=policy)])))
+
+    assert (answer.code, "at most 65536 characters" in answer.message) == ("invalid_option", True)
 
 
 async def test_values_within_values_are_counted_too(client: Client) -> None:

@@ -557,6 +557,20 @@ async def test_a_batch_too_large_is_refused(client: Client, method: str) -> None
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "batch_too_large")
 
 
+@pytest.mark.parametrize(
+    ("method", "many"),
+    [
+        ("Heartbeat", pb.HeartbeatRequest(worker="w1", leases=[pb.Lease()] * 10_001)),
+        ("ReleaseJobs", pb.ReleaseJobsRequest(worker="w1", leases=[pb.Lease()] * 10_001)),
+        ("ReportResults", pb.ReportResultsRequest(worker="w1", reports=[pb.Report()] * 10_001)),
+        ("ReportProgress", pb.ReportProgressRequest(worker="w1", progress=[pb.Progress()] * 10_001)),
+    ],
+    ids=["Heartbeat", "ReleaseJobs", "ReportResults", "ReportProgress"],
+)
+async def test_a_batch_is_counted_before_its_items_are_read(client: Client, method: str, many: Any) -> None:
+    assert (await refused(getattr(client.work, method)(many))).code == "batch_too_large"
+
+
 # --- whose job it is
 
 
@@ -652,6 +666,15 @@ async def guarded(
     secrets = {name: (await engine.tokens.create(name, wanted))[1] for name, wanted in scopes.items()}
     async with open_server(settings) as server, connected(str(server.address)) as client:
         yield client, secrets
+
+
+async def test_pools_are_counted_before_their_topics_are_looked_at(engine: Engine, settings: Settings) -> None:
+    many = a_request("w1", *[(["bank"], 1)] * 17)
+
+    async with guarded(engine, settings, ours=["work:mail"]) as (client, secrets):
+        answer = await refused(client.work.StreamJobs(many, metadata=bearer(secrets["ours"])).read())
+
+    assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "invalid_option")
 
 
 async def test_a_worker_of_another_token_is_another_worker(engine: Engine, settings: Settings, jobs: Jobs) -> None:

@@ -162,3 +162,13 @@ async def test_an_owner_sees_only_its_own(settings: Settings, database: Database
         assert [a["id"] for a in (await http.done("GET", "/v1/alarms", **by(operator)))["alarms"]] == [alarm["id"]]
         assert (await http.refused("POST", "/v1/alarms", HOUR, **by(operator)))[0] == 403
         assert (await http.done("POST", f"/v1/alarms/{alarm['id']}/cancel", **by(operator)))["status"] == "cancelled"
+
+
+async def test_an_alarm_brings_so_many_headers_along_and_no_more(http: Http) -> None:
+    most = {f"x-{number}": "" for number in range(32)}
+
+    await http.done("POST", "/v1/alarms", HOUR | {"headers": most}, status=201)
+    status, code, message = await http.refused("POST", "/v1/alarms", HOUR | {"headers": most | {"x-more": ""}})
+
+    assert (status, code) == (400, "invalid_input")
+    assert message.startswith("headers: ")

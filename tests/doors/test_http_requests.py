@@ -179,6 +179,22 @@ async def test_a_body_over_the_limit_is_refused_before_it_comes(http: Http) -> N
     assert read_raw(answer) == (413, "body_too_large")
 
 
+async def test_a_body_about_one_thing_is_smaller_than_one_about_many(settings: Settings) -> None:
+    body = b" " * ((4 << 20) + 1)
+
+    async with served_http(settings) as http:
+        one = await http.client.post("/v1/jobs", content=body, headers=JSON)
+        many = await http.client.post("/v1/jobs/batch", content=body, headers=JSON)
+
+    assert (one.status_code, many.status_code) == (413, 400)
+
+
+async def test_a_query_of_many_parameters_is_refused_unread(http: Http) -> None:
+    refused = await http.refused("GET", "/v1/jobs?" + "&".join(["limit=1"] * 101))
+
+    assert refused == (400, "invalid_input", "the query has more than 100 parameters")
+
+
 async def test_a_body_in_chunks_is_refused_at_the_limit(http: Http) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(2 * LIMIT >> 16):

@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
+from pulse.doors.http.front import Front
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import InvalidSettings
@@ -78,6 +80,17 @@ async def test_a_call_that_the_browser_says_comes_from_another_site_is_refused(
     assert refused[:2] == (403, "forbidden_origin")
     assert await engine.jobs.pauses() == []
     await http.done("GET", "/v1/info", headers={"sec-fetch-site": site})  # a link on another site may lead here
+
+
+@pytest.mark.parametrize(("scheme", "told"), [("http", None), ("https", "max-age=31536000")])
+async def test_browsers_that_came_over_tls_are_told_to_stay_with_it(scheme: str, told: str | None) -> None:
+    front = Front(PlainTextResponse("well"), has_tokens=False, has_certificates=scheme == "https", deadline=PATIENCE)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url=f"{scheme}://localhost") as client:
+        answers = [await client.get("/"), await client.get("/", headers={"origin": "https://evil.example"})]
+
+    assert [answer.status_code for answer in answers] == [200, 403]
+    assert [answer.headers.get("strict-transport-security") for answer in answers] == [told, told]
 
 
 async def test_a_page_of_this_very_host_is_served(http: Http) -> None:

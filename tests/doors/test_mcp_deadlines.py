@@ -64,3 +64,12 @@ async def test_a_call_has_as_many_values_as_can_be_built(port: int, values: int,
     answer = await answer_to(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
 
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:300]
+
+
+async def test_a_body_over_the_limit_is_refused(port: int) -> None:
+    size = (2 << 20) + 1
+
+    answer = await answer_to(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % size + b" " * size)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"the request is larger than 2 MiB" in answer

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -260,6 +260,20 @@ async def test_a_canceled_job_is_told_to_its_worker_if_it_sits_here(engine: Engi
 
     assert message is not None
     assert getattr(message, "leases", None) == [lease]
+
+
+async def test_each_dead_letter_is_told_once_and_only_to_those_who_want_to_know(dispatcher: Dispatcher) -> None:
+    willing = [Seat(worker, [Pool(("mail",), 1)], wants_dead_letters=True) for worker in ("w1", "w2")]
+    others = [a_seat("w3"), Seat("w4", [Pool(("bank",), 1)], wants_dead_letters=True)]
+    for seat in (*willing, *others):
+        dispatcher.join(seat)
+
+    untold = [dispatcher.tell_dead_letters({uuid4(): "mail"}) for _ in range(20)]  # whom is chance
+
+    assert sum(seat.sent for seat in willing) == 20
+    assert [seat.sent for seat in others] == [0, 0]
+    assert untold == [[]] * 20
+    assert dispatcher.tell_dead_letters({(nobodys := uuid4()): "news"}) == [nobodys]
 
 
 # --- what never arrived

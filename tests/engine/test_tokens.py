@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -250,6 +251,19 @@ async def test_secrets_nobody_knows_are_looked_up_together_and_a_right_one_among
     assert len(asked) <= 2, "one for who came first, one for all the others"
     assert sum(asked) == 501
     assert [each.name for each in found if each] == ["web"]
+
+
+async def test_secrets_nobody_knows_that_come_one_after_the_other_are_looked_up_at_intervals(
+    tokens: Tokens, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.engine.tokens.LOOK_UP_EVERY", 0.3)
+    await tokens.find(new_secret())
+    began = time.monotonic()
+
+    await tokens.find(new_secret())
+
+    assert time.monotonic() - began > 0.25
+    assert asked == [1, 1]
 
 
 async def test_a_look_up_that_fails_is_not_remembered(

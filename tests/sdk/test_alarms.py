@@ -271,3 +271,15 @@ def test_the_owner_of_the_settings_is_whose_alarms_are_set_and_read(settings: Se
         assert made.owner == "shop"
         assert app.alarms.get("n").id == app.alarms.pause("n").id == made.id
         assert app.alarms.set("n", delay="1h", url=URL, owner="ada").owner == "ada"
+
+
+@pytest.mark.parametrize("deed", ["get", "pause", "resume", "fire", "cancel"])
+async def test_whatever_is_done_with_an_alarm_by_name_is_done_with_the_one_of_the_settings_owner(
+    settings: Settings, deed: str
+) -> None:
+    with closing(Pulse(settings=replace(settings, alarm_owner="shop"))) as app:
+        made = await app.alarms.aset("n", cron="@hourly", url=URL)
+        awaited = await getattr(app.alarms, f"a{deed}")("n")
+        waited = await asyncio.to_thread(getattr(app.alarms, deed), "n")
+
+    assert made.id == awaited.id == waited.id
