@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as replace_fields
 
 from pulse.doors.dashboard.retry_fields import KINDS
 from pulse.engine.engine import Engine
+from pulse.engine.schedules import Schedules
 from pulse.model.jobs import Outcome, RetryPolicy
-from pulse.model.schedules import CatchUp, Declared, NewSchedule, Overlap, ScheduleStatus
+from pulse.model.schedules import CatchUp, Declared, NewSchedule, Overlap, Schedule, ScheduleStatus
 from pulse.model.workers import Presence
 from pulse.settings import Settings
 from pulse.store.pool import Connection
@@ -268,6 +270,22 @@ async def test_what_somebody_else_changed_is_not_overwritten(http: Http, engine:
 
     assert "changed by somebody else" in await refused(http, "/schedules/daily/edit", **form | {"priority": "1"})
     assert (await engine.schedules.get("daily")).job.priority == 9
+
+
+async def test_a_schedule_that_moves_while_its_form_is_read_is_left_alone(
+    http: Http, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await make(engine, "report")
+    get = Schedules.get
+
+    async def get_before_it_moves(schedules: Schedules, name: Any) -> Schedule:
+        found = await get(schedules, name)
+        await engine.schedules.edit(found.id, {"topic": f"{found.job.routed_topic}-2"})
+        return found
+
+    monkeypatch.setattr(Schedules, "get", get_before_it_moves)
+    seen = {"seen": own.updated_at.isoformat(), "kind": "interval", "every": "2h"}
+    assert "was moved to another topic meanwhile" in await refused(http, "/schedules/report/edit", **seen)
 
 
 async def test_what_code_declares_is_not_edited_here(http: Http, engine: Engine) -> None:

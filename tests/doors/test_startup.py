@@ -11,6 +11,8 @@ from pulse.cli import startup
 from pulse.cli.startup import wait_for_database
 from pulse.model.errors import DatabaseUnreachable
 
+PATIENCE = 20.0  # seconds
+
 
 @pytest.mark.parametrize(
     ("why", "ends"), [("it is shutting down", "down. Trying"), ("is it running?", "running? Trying")]
@@ -59,8 +61,9 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
             was_canceled.set()
 
     waiting = asyncio.create_task(wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=stop))
-    while not caplog.messages:
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(PATIENCE):
+        while not caplog.messages:
+            await asyncio.sleep(0.001)
     assert caplog.messages == [f"no answer from db:5432 yet; trying {how}"]
     stop.set()
 

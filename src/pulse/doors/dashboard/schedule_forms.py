@@ -221,7 +221,7 @@ async def edit(look: Look, form: Mapping[str, str]) -> Goto:
     if not changes:
         return Goto(own_url(schedule), "nothing was changed")
     look.caller.check(MAKING, topic_after(schedule, changes))
-    await engine.edit(schedule.id, changes)
+    await engine.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
     return Goto(own_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
 
 
