@@ -122,7 +122,8 @@ async def test_the_doors_leave_a_schedule_alone_that_moves_while_they_look_at_it
     engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.schedules.create(a_schedule("mail"))
-    get, stretch = Schedules.get, {"start": NOON, "end": NOON + HOUR}
+    get = Schedules.get
+    stretch: dict[str, Any] = {"start": NOON, "end": NOON + HOUR}
 
     async def get_before_it_moves(schedules: Schedules, name: Any) -> Schedule:
         found = await get(schedules, name)

@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -14,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pulse.server import open_server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
-from tests.doors.grpc_client import Client, connected
+from tests.doors.grpc_client import Client, connected, refused
 
 PATIENCE = 10.0  # seconds
 CALLS = 20
@@ -66,5 +67,24 @@ async def test_the_memory_of_a_stream_is_freed_when_it_ends(client: Client, open
 
     for stream in streams:
         stream.cancel()
+
+    await _until_none_are_left()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda client: client.jobs.GetJob(pb.GetJobRequest(id="nonsense")), id="an id that is none"),
+        pytest.param(
+            lambda client: client.jobs.GetJob(pb.GetJobRequest(id=str(uuid4()))), id="a job that is not there"
+        ),
+        pytest.param(lambda client: client.jobs.SubmitJobs(pb.SubmitJobsRequest(jobs=[pb.NewJob()])), id="a wrong job"),
+        pytest.param(lambda client: client.work.StreamJobs(pb.StreamJobsRequest()).read(), id="a wrong stream"),
+    ],
+)
+async def test_the_memory_of_a_refused_call_is_freed_when_it_ends(client: Client, ask: Any) -> None:
+    """With its request, which may be of 16 MiB: a token that may only submit could fill a server's memory."""
+    for _ in range(CALLS):
+        await refused(ask(client))
 
     await _until_none_are_left()

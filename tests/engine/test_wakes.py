@@ -100,6 +100,21 @@ async def test_nothing_leaves_before_its_instant(engine: Engine, endpoint: Endpo
     assert endpoint.calls == []
 
 
+async def test_what_headers_say_is_hidden_in_an_answer_that_repeats_it(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock
+) -> None:
+    headers = {"authorization": "Bearer key-42-secret", "x-note": "hush hush"}
+    alarm = await set_one(engine, endpoint, headers=headers)
+    endpoint.status, endpoint.text = 500, 'got {"authorization": "Bearer key-42-secret"}, key-42-secret and hush hush'
+    await clock.advance(MINUTE + SECOND)
+
+    await deliver(engine)
+
+    assert endpoint.calls[0].headers["authorization"] == "Bearer key-42-secret"
+    [line] = await log_of(engine, alarm)
+    assert line.answer == 'got {"authorization": "[redacted]"}, [redacted] and [redacted]'
+
+
 async def test_a_once_alarm_fires_and_is_kept(engine: Engine, endpoint: Endpoint, clock: FrozenClock) -> None:
     alarm = await set_one(engine, endpoint, headers={"x-tenant": "t"})
     await clock.advance(MINUTE + SECOND)

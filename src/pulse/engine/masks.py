@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from pulse.model.redaction import MASK
+from pulse.model.redaction import MASK, hide_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pulse.delivery.wake import Delivered
     from pulse.model.alarms import Alarm, Delivery
@@ -111,10 +111,16 @@ def mask_report(redaction: Redaction, report: Report, payload: str) -> Report:
 
 def mask_delivered(redaction: Redaction, delivered: Delivered, payload: str) -> Delivered:
     """An endpoint may answer with what it was sent."""
-    if not redaction:
-        return delivered
-    return msgspec.structs.replace(
-        delivered,
-        error=delivered.error and redaction.text(delivered.error, payload),
-        answer=redaction.text(delivered.answer, payload),
-    )
+    return _with_words(delivered, lambda text: redaction.text(text, payload)) if redaction else delivered
+
+
+def hide_headers(delivered: Delivered, headers: Mapping[str, str], token: str | None) -> Delivered:
+    """Hide what was sent in headers from the answer: a credential, whatever the header is called."""
+    values = [*headers.values(), *filter(None, [token])]
+    secrets = [*values, *(value.partition(" ")[2] for value in values)]  # also without its scheme, as in Bearer
+    return _with_words(delivered, lambda text: hide_in(text, secrets)) if values else delivered
+
+
+def _with_words(delivered: Delivered, change: Callable[[str], str]) -> Delivered:
+    error = delivered.error and change(delivered.error)
+    return msgspec.structs.replace(delivered, error=error, answer=change(delivered.answer))

@@ -16,7 +16,7 @@ from pulse.delivery.signing import OwnerSecrets
 from pulse.delivery.wake import Wake
 from pulse.engine.alarms import read_owner_secrets
 from pulse.engine.loops import Loop
-from pulse.engine.masks import mask_delivered, mask_one
+from pulse.engine.masks import hide_headers, mask_delivered, mask_one
 from pulse.engine.wake_records import Landed, Records
 from pulse.engine.wake_turns import RUSH, Turns, parts_of
 from pulse.store import alarms as store
@@ -182,6 +182,7 @@ class Wakes:
             id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers, owner=ringing.owner
         )
         answered = await deliverer.deliver(wake, secrets=self._secrets.signing(ringing.owner))
+        answered = hide_headers(answered, ringing.headers, self._settings.alarm_token)
         delivered = await mask_one(
             self._settings.redaction, lambda redaction, row: mask_delivered(redaction, row, ringing.payload), answered
         )

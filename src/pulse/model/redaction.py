@@ -213,6 +213,11 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
+def hide_in(text: str, values: Iterable[str]) -> str:
+    """Return the text without these values: as they are, escaped in one of the usual ways, or cut."""
+    return _Texts(values)(text)
+
+
 def _as_it_is(text: str) -> str:
     return text
 
