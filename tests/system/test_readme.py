@@ -70,17 +70,22 @@ async def _has_done(conn: asyncpg.Connection, wanted: dict[str, int]) -> bool:
     return {row["status"]: row["count"] for row in rows} == wanted
 
 
-def test_the_sql_example_runs(worker_id: str) -> None:
+def test_the_sql_example_submits_what_the_task_takes(worker_id: str) -> None:
     [example] = re.findall(r"```sql\n(.*?)```", README, re.DOTALL)
     url = asyncio.run(recreate_database(f"readme_{worker_id}"))
     asyncio.run(migrate(Settings(database_url=url)))
 
-    async def run() -> int:
+    async def run() -> asyncpg.Record:
         conn = await asyncpg.connect(url)
-        await conn.execute("create table orders (id int, email text)")
+        await conn.execute("create table orders (id uuid, email text)")
         await conn.execute(example)
-        jobs = await conn.fetchval("select count(*) from pulse.jobs where unique_key = 'receipt:42'")
+        [job] = await conn.fetch(
+            "select task, topic, payload ->> 'to' as receiver, payload ->> 'order_id' as id from pulse.jobs"
+        )
         await conn.close()
-        return int(jobs)
+        return job
 
-    assert asyncio.run(run()) == 1
+    job = asyncio.run(run())
+
+    assert (job["task"], job["topic"], job["receiver"]) == ("tasks.send_receipt", "mail", "ada@example.com")
+    assert UUID(job["id"])

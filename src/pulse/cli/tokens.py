@@ -67,7 +67,7 @@ def _show_new(token: Token, secret: str) -> None:
             f"  {secret}",
             "",
             "This is its secret, shown only this once: whoever has it may do the above.",
-            "Servers that were started before the first token was made ask for none until they are started again.",
+            "Restart the servers that are running: until then they accept calls without a token.",
         ]
     )
 

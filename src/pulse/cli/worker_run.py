@@ -221,7 +221,7 @@ class WorkerProcess:
         self._is_told_to_stop.set()
         tell_manager(STOPPING)
         if not self._plan.is_child:
-            log.info("%s: stopping; once more gives back at once what still runs", name)
+            log.info("%s: stopping; a second one gives back at once what still runs", name)
 
     def _hurry(self, name: str) -> None:
         self._worker.stop_now()
