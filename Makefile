@@ -64,7 +64,7 @@ test-user: $(READY) ## Run the fast tests as an ordinary user, where you are roo
 
 test-long: $(READY) ## Run what takes too long for every change: idle costs, orders of three, tries at random (about ten minutes)
 	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'long and not chaos'
-	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest tests/unit/test_cron.py
+	@PULSE_TRIPLES=1000000 $(BIN)/python -m pytest tests/unit/test_cron.py tests/unit/test_timetable.py
 
 chaos: $(READY) ## Kill, stop and cut off workers and schedulers by the hundred, and count what is lost (about twenty-five minutes)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
