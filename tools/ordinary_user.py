@@ -1,8 +1,9 @@
 """How do the tests run as an ordinary user on a machine where everything else runs as root?
 
 `python -m tools.ordinary_user ARGUMENTS…` runs this very Python with the arguments, as a user who may write nothing
-here and has a home folder of its own. Whoever is an ordinary user already just runs it. What that user may not read (a
-checkout or a Python below /root, say) is copied first, or taken from the system.
+here and has a home folder of its own. Whoever is an ordinary user already just runs it. A checkout that this user may
+not read (below /root, say) is copied first; the system's Python of the same version stands in for one that it may
+not run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 VENV = Path(sys.prefix)
@@ -24,8 +29,25 @@ SKIPPED = (".git", "__pycache__", ".pulse", ".cache", ".mypy_cache", ".ruff_cach
 def is_open_to_all(path: Path) -> bool:
     """Tell whether everybody may read a file or folder, and every folder above it."""
     found = path.resolve()
-    needed = 0o005 if found.is_dir() else 0o004
-    return found.stat().st_mode & needed == needed and all(each.stat().st_mode & 0o001 for each in found.parents)
+    return is_readable(found) and all(each.stat().st_mode & 0o001 for each in found.parents)
+
+
+def is_readable(path: Path) -> bool:
+    """Tell whether everybody may read a file, or enter a folder and list it."""
+    needed = 0o005 if path.is_dir() else 0o004
+    return path.stat().st_mode & needed == needed
+
+
+def is_tree_open_to_all(folder: Path) -> bool:
+    """Tell whether everybody may read a folder and all that is in it: a umask of 077 closes each file."""
+    return is_open_to_all(folder) and all(is_readable(each) for each in walk(folder))
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders below a folder that tests may need; no links, which lead elsewhere."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if each not in SKIPPED]
+        yield from (each for name in (*folders, *files) if not (each := Path(place, name)).is_symlink())
 
 
 def find_python() -> Path | None:
@@ -35,22 +57,54 @@ def find_python() -> Path | None:
     return next((each for each in found if each.exists() and is_open_to_all(each)), None)
 
 
-def copy_checkout(target: Path, python: Path) -> Path:
-    """Copy checkout and virtual environment to where everybody may read them; return the environment's Python."""
+def copy_checkout(target: Path) -> Path:
+    """Copy the checkout and its packages to where everybody may read them; return the folder of the packages."""
     shutil.copytree(ROOT, target, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, VENV.name))
-    venv = target / VENV.name
-    shutil.copytree(VENV, venv, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for link in venv.glob("bin/python*"):
-        if link.is_symlink():
-            link.unlink()
-            link.symlink_to(python)
-    for text in (*venv.glob("bin/*"), *venv.glob("lib/*/site-packages/*.pth"), venv / "pyvenv.cfg"):
-        if text.is_file() and not text.is_symlink() and b"\0" not in (content := text.read_bytes()):
-            content = content.replace(bytes(VENV), bytes(venv)).replace(bytes(ROOT), bytes(target))
-            text.write_bytes(
-                content.replace(b"home = " + bytes(Path(sys.base_prefix, "bin")), b"home = " + bytes(python.parent))
-            )
-    return venv / "bin/python"
+    packages = target / VENV.name / "lib"
+    shutil.copytree(VENV / "lib", packages, symlinks=True)
+    for each in (target, *walk(target)):
+        each.chmod(each.stat().st_mode | (0o055 if each.is_dir() or os.access(each, os.X_OK) else 0o044))
+    for path in packages.glob("*/site-packages/*.pth"):  # which say where an editable package is
+        path.write_bytes(path.read_bytes().replace(bytes(ROOT), bytes(target)))
+    return packages
+
+
+def make_environment(target: Path, packages: Path, python: Path) -> Path:
+    """Make a virtual environment of these packages for another Python; return the program to run."""
+    programs = target / "bin"
+    programs.mkdir(parents=True)
+    (target / "lib").symlink_to(packages)
+    (target / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
+    for each in VENV.joinpath("bin").iterdir():
+        own = programs / each.name
+        if each.name.startswith("python"):
+            own.symlink_to(python)
+        else:  # a script names the Python that it is for
+            own.write_bytes(each.read_bytes().replace(bytes(VENV), bytes(target), 1))
+            own.chmod(0o755)
+    return programs / "python"
+
+
+def compile_ahead(python: Path, *folders: Path) -> None:
+    """Compile what the user could only compile in memory, in each of hundreds of processes anew."""
+    subprocess.run([python, "-m", "compileall", "-qq", *folders], check=False)
+
+
+def make_environ(home: Path) -> dict[str, str]:
+    """Return this process's environment without what is root's own, and with places that the user may write to."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SUDO_"))}
+    # A program that is nowhere is "not found"; with a closed folder on the way it would be "permission denied".
+    folders = [each for each in os.get_exec_path() if Path(each).is_dir() and is_open_to_all(Path(each))]
+    return kept | {
+        "HOME": str(home),
+        "USER": NAME,
+        "LOGNAME": NAME,
+        "PATH": os.pathsep.join(folders),
+        "TMPDIR": str(home),
+        "PYTEST_DEBUG_TEMPROOT": str(home),
+        "PULSE_SCREENSHOTS": str(home / "screenshots"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
+    }
 
 
 def main(arguments: list[str]) -> int:
@@ -61,23 +115,24 @@ def main(arguments: list[str]) -> int:
         print(f"SKIPPED: user {NAME!r} may run no Python {sys.version_info.major}.{sys.version_info.minor} here")
         return 0
     user = pwd.getpwnam(NAME)
-    with tempfile.TemporaryDirectory(prefix="pulse-user-", dir="/tmp") as scratch:  # short: sockets lie in it
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as scratch:  # short: paths of sockets begin with it
         Path(scratch).chmod(0o755)  # the user must get to what is in it
-        place, program = ROOT, Path(sys.executable)
-        if not is_open_to_all(ROOT) or not is_open_to_all(Path(sys.executable)):
+        place, packages = ROOT, VENV / "lib"
+        if not is_tree_open_to_all(ROOT) or not is_tree_open_to_all(VENV):
             place = Path(scratch, "checkout")
-            program = copy_checkout(place, python)
+            packages = copy_checkout(place)
+        compile_ahead(python, place / "src", packages)
         home = Path(scratch, "home")
         home.mkdir()
         os.chown(home, user.pw_uid, user.pw_gid)
-        own = {"HOME": str(home), "USER": NAME, "LOGNAME": NAME, "PYTHONPYCACHEPREFIX": str(home / "compiled")}
         return subprocess.call(
-            [program, *arguments],
+            [make_environment(Path(scratch, "venv"), packages, python), *arguments],
             cwd=place,
-            env=os.environ | own,
+            env=make_environ(home),
             user=user.pw_uid,
             group=user.pw_gid,
             extra_groups=[],
+            umask=0o022,
         )
 
 
