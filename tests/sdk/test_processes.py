@@ -356,7 +356,7 @@ async def test_a_kill_by_the_kernel_says_what_it_may_mean(settings: Settings, en
 
 
 async def test_a_death_is_noticed_even_if_somebody_holds_the_socket_open(settings: Settings, engine: Engine) -> None:
-    async with working(settings), asyncio.timeout(3):
+    async with working(settings):
         job = await run(engine, in_processes.fork_and_die.call())
 
     assert job.last_error == "its process died: exited with code 4"

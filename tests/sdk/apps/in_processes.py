@@ -159,7 +159,7 @@ def close_everything(path: str) -> None:
 def fork_and_die() -> None:
     copy = os.fork()
     if copy == 0:
-        time.sleep(5)  # with the socket open
+        time.sleep(15)  # with the socket open, for longer than a test waits
         os._exit(0)
     os.setpgid(copy, copy)  # so that it is not killed with us
     os._exit(4)
