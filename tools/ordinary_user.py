@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,7 @@ def main(arguments: list[str]) -> int:
         print(f"SKIPPED: user {NAME!r} may run no Python {sys.version_info.major}.{sys.version_info.minor} here")
         return 0
     user = pwd.getpwnam(NAME)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # lest a copy be left behind
     with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as scratch:  # short: paths of sockets begin with it
         Path(scratch).chmod(0o755)  # the user must get to what is in it
         place, packages = ROOT, VENV / "lib"
