@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,12 +63,24 @@ def copy_checkout(target: Path) -> Path:
     """Copy the checkout and its packages to where everybody may read them; return the folder of the packages."""
     shutil.copytree(ROOT, target, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, VENV.name))
     packages = target / VENV.name / "lib"
-    shutil.copytree(VENV / "lib", packages, symlinks=True)
+    shutil.copytree(VENV / "lib", packages, symlinks=True, copy_function=link_or_copy)
     for each in (target, *walk(target)):
-        each.chmod(each.stat().st_mode | (0o055 if each.is_dir() or os.access(each, os.X_OK) else 0o044))
+        if not is_readable(each):
+            each.chmod(each.stat().st_mode | (0o055 if os.access(each, os.X_OK) else 0o044))
     for path in packages.glob("*/site-packages/*.pth"):  # which say where an editable package is
-        path.write_bytes(path.read_bytes().replace(bytes(ROOT), bytes(target)))
+        content = path.read_bytes()
+        path.unlink()  # it may be a link to ours
+        path.write_bytes(content.replace(bytes(ROOT), bytes(target)))
     return packages
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Link a file that everybody may read: a gigabyte of packages takes a minute to copy. Copy any other."""
+    if is_readable(Path(source)):
+        with suppress(OSError):  # on another disk, for example
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 def make_environment(target: Path, packages: Path, python: Path) -> Path:

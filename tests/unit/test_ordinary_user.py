@@ -30,6 +30,7 @@ def checkout(open_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(parents=True)
     (root / "src/shop.py").write_text("PRICE = 3\n")
     (packages / "shop.pth").write_text(f"{root}/src\n")
+    (packages / "secret.py").touch(0o600)
     (root / ".git/config").touch(0o600)
     (root / ".venv/bin/python").symlink_to(sys.executable)
     (root / ".venv/bin/sell").write_text(f"#!{root}/.venv/bin/python\nprint('sold')\n")
@@ -39,6 +40,7 @@ def checkout(open_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_closed_file_closes_the_checkout(checkout: Path) -> None:
+    (checkout / ".venv/lib/python3/site-packages/secret.py").chmod(0o644)
     assert is_tree_open_to_all(checkout)
 
     (checkout / "src/shop.py").chmod(0o600)
@@ -56,8 +58,10 @@ def test_a_copy_is_open_although_the_checkout_is_not(checkout: Path, open_path: 
 
     assert is_tree_open_to_all(copy)
     assert (packages / "python3/site-packages/shop.pth").read_text() == f"{copy}/src\n"
+    assert (checkout / ".venv/lib/python3/site-packages/shop.pth").read_text() == f"{checkout}/src\n"
     assert not (copy / ".git").exists()
-    assert (checkout / "src/shop.py").stat().st_mode & 0o777 == 0o600, "the checkout stays as closed as it was"
+    for closed in ("src/shop.py", ".venv/lib/python3/site-packages/secret.py"):
+        assert (checkout / closed).stat().st_mode & 0o777 == 0o600, "the checkout stays as closed as it was"
 
 
 def test_scripts_run_the_python_that_stands_in(checkout: Path, open_path: Path) -> None:
