@@ -492,6 +492,18 @@ def test_pages_follow_one_another(pulse: Pulse) -> None:
     assert f"--after {first['next']}" in pulse("jobs", "list", "--limit", 2).output
 
 
+@pytest.mark.parametrize("flags", [[], ["--status", "dead_lettered"], ["--status", "pending"]], ids=" ".join)
+def test_how_to_get_the_next_page_fits_one_line(pulse: Pulse, flags: list[str]) -> None:
+    for _ in range(2):
+        pulse.dead_letter()
+        pulse.submit(topic="late")
+
+    [more] = [line for line in pulse("jobs", "list", "--limit", 1, *flags).output.splitlines() if "More:" in line]
+
+    assert len(more) <= 80
+    assert pulse("jobs", "list", *flags, *more.split()[-2:]).exit_code == 0
+
+
 def test_a_list_for_people_says_what_matters(pulse: Pulse) -> None:
     job_id = pulse.dead_letter(error="smtp refused", topic="mail")
 

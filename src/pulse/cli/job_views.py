@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse.cli.output import Cell, Column, Styled, age, local_time, say, show_fields, show_table, when
+from pulse.cli.output import Cell, Column, Styled, age, local_time, say, say_more, show_fields, show_table, when
 
 if TYPE_CHECKING:
     from pulse.model.jobs import Attempt, Job, Page
@@ -57,8 +57,7 @@ def show_list(page: Page, *, has_one_status: bool) -> None:
         show_table(columns, [[row[column.title] for column in columns] for row in rows])
     else:
         say("No jobs match." if page.next is None else "No jobs match so far.")
-    if page.next:
-        say(f"More: repeat with --after {page.next}")
+    say_more(page.next)
 
 
 def _row(job: Job) -> dict[str, Cell]:

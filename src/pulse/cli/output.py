@@ -7,6 +7,7 @@ every text passes through `escape` here, on every way out: `say`, `show_table`, 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,6 +73,12 @@ def say(text: str, *, to_stderr: bool = False) -> None:
 def say_each(lines: Iterable[str]) -> None:
     for line in lines:
         say(line)
+
+
+def say_more(following: str | None) -> None:
+    """Say how to get the page that follows, if there is one."""
+    if following:
+        say(f"More: repeat with --after {shlex.quote(following)}")
 
 
 def plural(count: int, noun: str) -> str:

@@ -5,14 +5,25 @@ Occurrences of a cron line are told in its zone, because that is where "at nine"
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from pulse.cli.job_views import STYLES as JOB_STYLES
 from pulse.cli.job_views import field_value
-from pulse.cli.output import Cell, Column, Styled, age, local_time, plural, rough, say, show_fields, show_table
+from pulse.cli.output import (
+    Cell,
+    Column,
+    Styled,
+    age,
+    local_time,
+    plural,
+    rough,
+    say,
+    say_more,
+    show_fields,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from pulse.model.jobs import NewJob
@@ -115,11 +126,6 @@ def show_list(page: SchedulePage) -> None:
     else:
         say("No schedules match.")
     say_more(page.next)
-
-
-def say_more(following: str | None) -> None:
-    if following:
-        say(f"More: repeat with --after {shlex.quote(following)}")
 
 
 def _row(schedule: Schedule) -> list[Cell]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import GenericAlias
@@ -32,6 +33,7 @@ FIRST_ID, LAST_ID = UUID(int=0), UUID(int=(1 << 128) - 1)
 FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
+_compact = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 T = TypeVar("T")
 
@@ -147,18 +149,24 @@ async def read_each(conn: Connection, read: Read[T], ids: Sequence[UUID]) -> dic
 
 
 def write_cursor(row: Any, order: Order) -> str:  # noqa: ANN401
-    values = [order.statement, *(row[column] for column in order.columns)]
-    return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
+    """Return the key of a row in at most 48 characters: a person copies it from a line of eighty."""
+    values = [_sum_of(order), *(row[column] for column in order.columns)]
+    return base64.urlsafe_b64encode(_compact.encode(values)).decode().rstrip("=")
 
 
 def read_cursor(text: str, order: Order) -> dict[str, Any]:
     """The key in a cursor; refused if it is not one, or is one of another list."""
-    kinds = GenericAlias(tuple, (str, *(type(value) for value in order.start.values())))
+    kinds = GenericAlias(tuple, (int, *(type(value) for value in order.start.values())))
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        statement, *key = msgspec.json.decode(raw, type=kinds)
-    except (binascii.Error, ValueError, msgspec.ValidationError):
-        statement, key = "", []
-    if statement != order.statement:
+        found, *key = msgspec.msgpack.decode(raw, type=kinds)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        found, key = None, []
+    if found != _sum_of(order):
         raise InvalidFilter("this page marker belongs to another list: use the `next` of a page with the same filter")
     return dict(zip(order.start, key, strict=True))
+
+
+def _sum_of(order: Order) -> int:
+    """Return a checksum that tells the lists apart, shorter than their names."""
+    return zlib.crc32(order.statement.encode())
