@@ -251,7 +251,7 @@ def test_a_table_says_how_each_stands(pulse: Pulse) -> None:
     lines = pulse("list").output.splitlines()
 
     rows = {re.split(r"\s{2,}", line)[3]: re.split(r"\s{2,}", line) for line in lines[1:]}
-    assert lines[0].split() == ["ID", "STATUS", "NEXT", "NAME", "OWNER", "LABEL", "WHEN"]
+    assert lines[0].split() == ["ID", "STATUS", "NEXT", "NAME", "OWNER", "WHEN"]
     assert {name: row[1] for name, row in rows.items()} == {
         "waiting": "active",
         "paused": "paused",
@@ -314,7 +314,32 @@ def test_a_narrow_terminal_gets_what_matters(settings: Settings) -> None:
     lines = ended.text.splitlines()
     assert ended.exit_code == 0
     assert all(len(line.rstrip()) <= 80 for line in lines)
-    assert lines[0].split()[:3] == ["ID", "STATUS", "NEXT"]
+    assert {"STATUS", "NAME", "OWNER", "WHEN"} <= set(lines[0].split())
+    assert "ID" not in lines[0].split()
+
+
+def test_on_a_narrow_terminal_alarms_of_one_name_are_told_apart_by_their_owners(settings: Settings) -> None:
+    pulse = Pulse(settings)
+    for owner in ("shop", "warehouse"):
+        pulse.set("trial-ends:42", "--at", "2030-12-31T18:00:00Z", "--owner", owner)
+    pulse.execute("update pulse.alarms set failure_count = 2, last_error = 'no'")
+
+    ended = run_on_terminal("alarms", "list", columns=80, env=pulse.env)
+
+    for line, owner in zip(ended.text.splitlines()[1:], ("warehouse", "shop"), strict=True):
+        for words in ("retrying (2 of 5)", "trial-ends:42", owner, "2030-12-31 18:00"):
+            assert words in line
+
+
+def test_on_a_narrow_terminal_an_alarm_without_a_name_has_its_id_whole(settings: Settings) -> None:
+    pulse = Pulse(settings)
+    named, unnamed = pulse.set("a-name", "--in", "1h"), pulse.set("--in", "1h")
+
+    ended = run_on_terminal("alarms", "list", columns=80, env=pulse.env)
+
+    assert str(unnamed.id) in ended.text
+    assert str(named.id) not in ended.text
+    assert {"STATUS", "NAME", "OWNER", "WHEN"} <= set(ended.text.splitlines()[0].split())
 
 
 # --- changing

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pulse.cli.job_views import field_value
-from pulse.cli.output import Cell, Column, Styled, age, local_time, say, show_fields, show_table, when
+from pulse.cli.output import Cell, Column, Styled, age, local_time, say, say_more, show_fields, show_table, when
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,14 +15,15 @@ if TYPE_CHECKING:
 
 STYLES = {"active": "green", "fired": "dim", "failed": "red", "cancelled": "dim"}
 OUTCOME_STYLES = {"delivered": "green", "failed": "yellow", "given_up": "red", "late": "dim"}
+ID_WIDTH = 36
 LIST_COLUMNS = (
-    Column("ID"),
+    Column("ID", rank=6, least=ID_WIDTH),  # goes first: owner and name identify an alarm as well
     Column("STATUS"),
-    Column("NEXT"),
+    Column("NEXT", rank=4, least=16),
     Column("NAME", rank=1, least=10),
-    Column("OWNER", rank=3),
-    Column("LABEL", rank=4),
-    Column("WHEN", rank=2, least=16),
+    Column("OWNER", rank=2),
+    Column("LABEL", rank=5),
+    Column("WHEN", rank=3, least=16),
 )
 DELIVERY_COLUMNS = (
     Column("STARTED"),
@@ -96,19 +96,34 @@ def next_words(alarm: Alarm) -> str:
 
 def show_list(page: AlarmPage) -> None:
     if page.alarms:
-        show_table(LIST_COLUMNS, [_row(alarm) for alarm in page.alarms])
+        columns, rows = _list_columns(page.alarms), [_row(alarm) for alarm in page.alarms]
+        show_table(columns, [[row[column.title] for column in columns] for row in rows])
     else:
         say("No alarms match.")
     say_more(page.next)
 
 
-def say_more(following: str | None) -> None:
-    if following:
-        say(f"More: repeat with --after {shlex.quote(following)}")
+def _list_columns(alarms: Sequence[Alarm]) -> list[Column]:
+    """Return the columns of a list. Where an alarm has no name, its id stands in for it, and is not cut."""
+    hidden = set() if any(alarm.label for alarm in alarms) else {"LABEL"}
+    whole = set() if all(alarm.name for alarm in alarms) else {"NAME"}
+    return [
+        column._replace(least=ID_WIDTH) if column.title in whole else column
+        for column in LIST_COLUMNS
+        if column.title not in hidden
+    ]
 
 
-def _row(alarm: Alarm) -> list[Cell]:
-    return [str(alarm.id), _status(alarm), _next(alarm), alarm.name or "-", alarm.owner, alarm.label, words(alarm)]
+def _row(alarm: Alarm) -> dict[str, Cell]:
+    return {
+        "ID": str(alarm.id),
+        "STATUS": _status(alarm),
+        "NEXT": _next(alarm),
+        "NAME": alarm.name or Styled(str(alarm.id), "dim"),
+        "OWNER": alarm.owner,
+        "LABEL": alarm.label,
+        "WHEN": local_time(alarm.occurrence) if alarm.cron is None else words(alarm),
+    }
 
 
 def _status(alarm: Alarm) -> Cell:
