@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import asyncpg
 import click
@@ -380,6 +381,17 @@ def test_ages_read_as_people_say_them(passed: timedelta, text: str) -> None:
     now = datetime(2026, 7, 31, tzinfo=UTC)
 
     assert age(now - passed, now) == text
+
+
+@pytest.mark.parametrize("zone", ["America/Chicago", "Asia/Kolkata", "UTC"])
+def test_times_say_their_distance_from_utc(pulse: Pulse, zone: str) -> None:
+    job = pulse.get(pulse.submit())
+    local = job.submitted_at.astimezone(ZoneInfo(zone)).isoformat(sep=" ", timespec="seconds")
+
+    shown, listed = (run_process("jobs", *args, **pulse.env, TZ=zone).stdout for args in (["show", job.id], ["list"]))
+
+    assert re.search(rf"^submitted_at +{re.escape(local)} \(", shown, re.MULTILINE)
+    assert local in listed
 
 
 # Migrate

@@ -150,12 +150,12 @@ def test_all_that_an_alarm_is_can_be_said(pulse: Pulse) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["tea", "--in", "1h"], r"Set tea: once, at [\d: -]+; next in (59 min|1 h)\.\n"),
+        (["tea", "--in", "1h"], r"Set tea: once, at [\d: -]+\+00:00; next in (59 min|1 h)\.\n"),
         (
             ["tea", "--cron", "0 9 * * *", "--tz", "Asia/Tokyo"],
             r"Set tea: at 09:00 every day, Asia/Tokyo; next in .*\.\n",
         ),
-        (["--at", "{soon}"], r"Set [0-9a-f-]{36}: once, at [\d: -]+; next in (399|400) d\.\n"),
+        (["--at", "{soon}"], r"Set [0-9a-f-]{36}: once, at [\d: -]+\+00:00; next in (399|400) d\.\n"),
     ],
 )
 def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str) -> None:

@@ -208,7 +208,7 @@ def test_what_was_made_is_told_in_words_with_the_occurrences_to_come(pulse: Puls
         (["--cron", "*/15 9-17 * * 1-5"], "cron", "every 15 minutes from 09:00 to 17:45 on Monday to Friday, UTC"),
         (["--cron", "@every 90s"], "interval", "every 1m30s"),
         (["--every", "6h"], "interval", "every 6h"),
-        (["--at", "{soon}"], "once", "once, at {soon:%Y-%m-%d %H:%M:%S}."),
+        (["--at", "{soon}"], "once", "once, at {soon:%Y-%m-%d %H:%M:%S}+00:00."),
         (["--after", "10m"], "once", "once, at 20"),
     ],
 )
@@ -373,7 +373,7 @@ def test_a_schedule_is_paused_and_resumed(pulse: Pulse) -> None:
     pulse.create()
 
     paused = pulse("pause", "report", "--reason", "audit").output
-    assert re.fullmatch(r"report is paused since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\n", paused)
+    assert re.fullmatch(r"report is paused since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\+00:00\.\n", paused)
     assert pulse.get().pause_reason == "audit"
     assert pulse("preview", "report").output.startswith("At 09:00 every day, UTC, but paused.\n")
     assert re.fullmatch(r"report resumed; next in \d+ \w+\.\n", pulse("resume", "report").output)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -18,6 +20,7 @@ from pulse.delivery.signing import new_secret, sign
 from pulse.doors.echo import Arrival, Echo, Signature, serve_echo
 from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable
+from pulse.sdk.logs import TextFormatter
 from pulse.settings import Settings
 from tests.doors.command_line import run_process
 from tests.doors.worker_processes import PATIENCE, Started, started
@@ -135,6 +138,17 @@ def test_a_line_is_one_line_and_obeyed_by_no_terminal() -> None:
     assert "✗ signature (too old)" in line_of(an_arrival(signature=Signature.INVALID, why="too old"))
 
 
+def test_a_line_has_the_stamp_of_log_lines_and_names_its_alarm() -> None:
+    at, alarm_id = datetime(2026, 11, 18, 11, 30, 58, 123456, tzinfo=UTC), str(uuid4())
+
+    line = line_of(an_arrival(at=at, alarm_id=alarm_id, label=None))
+
+    stamp, rest = line.split("  ", 1)
+    assert stamp == TextFormatter().format(logging.makeLogRecord({"created": at.timestamp()})).split()[0]
+    assert rest == f"wake  ada  alarm {alarm_id}  attempt 2  ✓ signed  1"
+    assert len(line_of(an_arrival(alarm_id="x" * 1_000))) < 200
+
+
 # --- the command
 
 
@@ -150,7 +164,7 @@ async def test_the_command_checks_with_the_databases_secret(settings: Settings, 
             body, headers = a_wake(signed_by)
             await post(url, body, headers)
 
-        running.expect(r'wake  look again · ada  attempt 1  ✓ signed  \{"step": 2\}')
+        running.expect(r'wake  look again · ada  alarm a  attempt 1  ✓ signed  \{"step": 2\}')
         running.expect("✗ signature")
         running.process.send_signal(signal.SIGINT)
         assert running.exit_code() == 0

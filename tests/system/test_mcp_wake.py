@@ -59,11 +59,11 @@ async def test_pulse_dev_shows_wakes_on_its_terminal(settings: Settings, tmp_pat
         # The default target is the server's, and dev's server may call this machine by name as well.
         async with over_stdio(folder=tmp_path, PULSE_ALARM_TARGET="http://127.0.0.1:9", **database) as agent:
             await agent.call("alarm_set", delay_seconds=0.5, payload="good morning", label="first")
-            dev.expect(r'\d\d:\d\d:\d\d  wake  first · local  attempt 1  ✓ signed  "good morning"')
+            dev.expect(r'\d\d:\d\d:\d\d\S+  wake  first · local  alarm \S{36}  attempt 1  ✓ signed  "good morning"')
         networks = {"PULSE_ALARM_NETWORKS": "127.0.0.0/8"}
         async with over_stdio(folder=tmp_path, **networks, **database) as agent:
             await agent.call("alarm_set", delay_seconds=0.5, url=f"{url}/mine", label="second")
-            dev.expect("wake  second · local  attempt 1  ✓ signed  null")
+            dev.expect(r"wake  second · local  alarm \S{36}  attempt 1  ✓ signed  null")
 
         dev.process.send_signal(signal.SIGTERM)
         assert dev.exit_code() == 0

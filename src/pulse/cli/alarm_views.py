@@ -32,7 +32,7 @@ DELIVERY_COLUMNS = (
     Column("HTTP"),
     Column("TOOK", is_number=True),
     Column("OCCURRENCE", rank=2),
-    Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, least=24, folds=True),
+    Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, least=20, folds=True),
 )
 FIELDS = (
     *("id", "owner", "name", "label", "status", "kind", "cron", "zone", "payload", "url", "headers", "max_failures"),

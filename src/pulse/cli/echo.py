@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 PORT = 8703
+ID_LENGTH = 36  # of an alarm; a stranger's may be of any length
 LONGEST = 100  # characters of a payload on one line
 MARKS = {"valid": "✓ signed", "invalid": "✗ signature", "unchecked": "? not checked"}
 
@@ -122,9 +123,12 @@ def show_as_line(arrival: Arrival, *, to_stderr: bool = False) -> None:
 
 
 def line_of(arrival: Arrival) -> str:
-    """Time, whose it is, the attempt, the signature, and the beginning of the payload."""
+    """Return the time as log lines have it, whose wake it is, of which alarm, the attempt, the signature and the
+    beginning of the payload."""
     who = " · ".join(escape(text) for text in (arrival.label, arrival.owner) if text) or "no wake of Pulse"
-    facts = [arrival.at.astimezone().strftime("%H:%M:%S"), "wake", who]
+    facts = [arrival.at.astimezone().isoformat(timespec="seconds"), "wake", who]
+    if arrival.alarm_id is not None:
+        facts.append(f"alarm {escape(arrival.alarm_id[:ID_LENGTH])}")
     if arrival.attempt is not None:
         facts.append(f"attempt {arrival.attempt}")
     facts.append(MARKS[arrival.signature.value] + (f" ({arrival.why})" if arrival.signature == "invalid" else ""))

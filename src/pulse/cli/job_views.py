@@ -28,7 +28,7 @@ LIST_COLUMNS = (
     Column("TOPIC", rank=1, least=10),
     Column("TASK", rank=4, least=10),
     Column("TRY"),
-    Column("SUBMITTED", rank=5, least=19),
+    Column("SUBMITTED", rank=5, least=25),
     Column("AGE"),
     Column("LAST ERROR", rank=3, least=12),
 )

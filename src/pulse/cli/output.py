@@ -89,7 +89,8 @@ def plural(count: int, noun: str) -> str:
 
 
 def local_time(instant: datetime) -> str:
-    return instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Return an instant as `2026-11-18 05:30:47-06:00`: local, with its distance from UTC."""
+    return instant.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def age(instant: datetime, now: datetime | None = None) -> str:

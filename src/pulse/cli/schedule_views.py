@@ -75,7 +75,7 @@ def told_in(timed: Timed) -> tzinfo | None:
 
 def _in_zone(schedule: Schedule) -> str:
     zone = told_in(schedule.timed)
-    return "" if zone is None else f", {zone}"
+    return f", local time (now {offset(datetime.now().astimezone())})" if zone is None else f", {zone}"
 
 
 def _is_due(schedule: Schedule) -> bool:
