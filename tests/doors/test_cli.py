@@ -645,6 +645,26 @@ def test_long_work_shows_on_a_terminal_that_it_goes_on_and_nowhere_else(pulse: P
     assert piped.stderr == ""
 
 
+def test_a_bar_says_how_many_there_are_to_do(pulse: Pulse) -> None:
+    dead = [pulse.dead_letter() for _ in range(2)]
+
+    assert re.search(r"replaying .* 2 of 2", run_on_terminal("jobs", "replay", *dead, env=pulse.env).text)
+
+
+def test_a_benchmark_says_on_a_terminal_what_it_measures_and_nowhere_else(settings: Settings) -> None:
+    command, env = ("bench", "enqueue", "--jobs", 10), Pulse(settings).env
+    doing = "round 1 of 1, enqueue: many at once, against a bare insert"
+
+    shown = run_on_terminal(*command, env=env)
+    as_json = run_on_terminal("--json", *command, env=env)
+    piped = run_process(*command, **env)
+
+    assert shown.exit_code == as_json.exit_code == piped.returncode == 0
+    assert doing in shown.text
+    assert doing not in as_json.text
+    assert (piped.stderr, piped.stdout.count("round 1 of 1")) == ("", 1)
+
+
 @pytest.mark.parametrize("flags", [[], ["--all", "--topic", "mail", "--yes"], ["--all", str(UNKNOWN)], ["--all"]])
 def test_a_replay_wants_one_choice_and_without_a_terminal_a_yes(flags: list[str]) -> None:
     assert call("jobs", "replay", *flags).exit_code == 2

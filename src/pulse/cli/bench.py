@@ -13,6 +13,7 @@ import click
 
 from pulse.cli.options import Command
 from pulse.cli.output import say
+from pulse.cli.progress import under_way
 from pulse.cli.session import run
 
 if TYPE_CHECKING:
@@ -23,10 +24,27 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 SCHEMA = "pulse_bench"
-SCENARIOS = (
-    *("drain", "live", "latency", "delayed", "retries", "backlog", "enqueue"),
-    *("fire", "on-time", "wake", "wake-on-time"),
-)
+SCENARIOS = {
+    "drain": "a backlog worked off, against the same moves in bare SQL",
+    "live": "enqueueing and working at the same time",
+    "latency": "from the call of enqueue to the handler's first line, idle",
+    "delayed": "how late delayed jobs begin after their instant",
+    "retries": "how late retries begin after theirs",
+    "backlog": "a drain beside a million rows, against one beside a hundred",
+    "enqueue": "many at once, against a bare insert of the same rows",
+    "fire": "schedules that are all due at once, against a bare insert",
+    "on-time": "how late the jobs of schedules begin, idle",
+    "wake": "alarms that are all due at once, against a bare HTTP client",
+    "wake-on-time": "how late alarms arrive, idle",
+}
+HELP = f"""Measure Pulse, and bare SQL beside it, in a schema of its own.
+
+\b
+{chr(10).join(f"{name:<12}  {what}" for name, what in SCENARIOS.items())}
+
+The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
+afterwards. Nothing else there is touched.
+"""
 SERVED = ("drain", "live", "latency")
 DEFAULT_JOBS = {"fire": 100_000, "wake": 100_000}
 DEFAULT_JOBS |= dict.fromkeys(("latency", "delayed", "retries", "on-time", "wake-on-time"), 200)
@@ -35,8 +53,8 @@ BESIDE = {"backlog": "beside a hundred rows", "wake": "of a bare HTTP client"}
 SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 
 
-@click.command(cls=Command)
-@click.argument("scenario", metavar="SCENARIO", type=click.Choice(SCENARIOS))
+@click.command(cls=Command, help=HELP)
+@click.argument("scenario", metavar="SCENARIO", type=click.Choice(list(SCENARIOS)))
 @click.option("--jobs", type=click.IntRange(1), help="How many (default: 50000, or 200 where each is timed).")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Take the median of so many.")
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True, help="Worker processes.")
@@ -56,31 +74,12 @@ SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="How much of it.")
 @click.pass_obj
 def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **options: Any) -> None:  # noqa: ANN401
-    """Measure Pulse, and bare SQL beside it, in a schema of its own.
-
-    \b
-    drain         a backlog worked off, against the same moves in bare SQL
-    live          enqueueing and working at the same time
-    latency       from the call of enqueue to the handler's first line, idle
-    delayed       how late delayed jobs begin after their instant
-    retries       how late retries begin after theirs
-    backlog       a drain beside a million rows, against one beside a hundred
-    enqueue       many at once, against a bare insert of the same rows
-    fire          schedules that are all due at once, against a bare insert
-    on-time       how late the jobs of schedules begin, idle
-    wake          alarms that are all due at once, against a bare HTTP client
-    wake-on-time  how late alarms arrive, idle
-
-    The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
-    afterwards. Nothing else there is touched.
-    """
     if options["server"] and scenario not in SERVED:
         raise click.UsageError(f"--server goes with {', '.join(SERVED)}.")
     jobs = jobs or DEFAULT_JOBS.get(scenario, 50_000)
     with bench_database(session) as settings:
         results = [
-            run_round(settings, scenario, jobs, number, rounds, quiet=session.as_json, **options)
-            for number in range(1, rounds + 1)
+            run_round(session, settings, scenario, jobs, number, rounds, **options) for number in range(1, rounds + 1)
         ]
     from pulse.bench.results import median_of
 
@@ -121,25 +120,26 @@ def fresh_schema(settings: Settings) -> Iterator[None]:
 
 
 def run_round(
+    session: Session,
     settings: Settings,
     scenario: str,
     jobs: int,
     number: int,
     rounds: int,
     *,
-    quiet: bool,
     processes: int,
     concurrency: int,
     threads: int,
     **options: Any,  # noqa: ANN401
 ) -> Result:
-    from pulse.bench.all_scenarios import SCENARIOS
+    from pulse.bench import all_scenarios
     from pulse.bench.scenarios import Plan
 
     sized = replace(settings, concurrency=concurrency, threads=threads, pool_size=4)
     plan = Plan(settings=sized, jobs=jobs, processes=processes, **options)
-    result: Result = run(SCENARIOS[scenario](plan))
-    if not quiet:
+    with under_way(session, f"round {number} of {rounds}, {scenario}: {SCENARIOS[scenario]}"):
+        result: Result = run(all_scenarios.SCENARIOS[scenario](plan))
+    if not session.as_json:
         say(f"round {number} of {rounds}: {' · '.join(figures(result))}")
     return result
 

@@ -22,7 +22,20 @@ def progress(session: Session, what: str, total: int | None = None) -> Iterator[
 
     from pulse.cli.output import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"))
+    counted = TextColumn("{task.completed:,}" if total is None else f"{{task.completed:,}} of {total:,}")
+    columns = (TextColumn("{task.description}"), BarColumn(), counted)
     with Progress(*columns, console=console(to_stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda more: bar.advance(task, more)
+
+
+@contextmanager
+def under_way(session: Session, what: str) -> Iterator[None]:
+    """Show what is being done while it is, where nobody can tell how far it is."""
+    if session.as_json or not sys.stderr.isatty():
+        yield
+        return
+    from pulse.cli.output import console
+
+    with console(to_stderr=True).status(what):
+        yield
