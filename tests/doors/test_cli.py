@@ -612,7 +612,7 @@ def test_dead_letters_are_replayed_by_what_they_have_in_common(pulse: Pulse) -> 
     assert pulse("jobs", "replay", "--topic", "mail", "--yes").output == "1 job replayed.\n"
     assert pulse.get(mail).status is JobStatus.PENDING
     assert pulse.get(other).status is JobStatus.DEAD_LETTERED
-    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1}
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0}
     assert pulse("jobs", "replay", "--all", "--yes").output == "No dead letter was replayed.\n"
 
 
@@ -620,7 +620,26 @@ def test_a_limit_bounds_what_is_replayed(pulse: Pulse) -> None:
     for _ in range(3):
         pulse.dead_letter()
 
-    assert pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes") == {"replayed": 2}
+    assert pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes") == {"replayed": 2, "left": 1}
+
+
+@pytest.mark.parametrize("flags", [["--all"], ["--topic", "mail"], ["--error", "boom"]], ids=" ".join)
+def test_what_a_limit_leaves_is_said_with_how_to_go_on(pulse: Pulse, flags: list[str]) -> None:
+    for _ in range(3):
+        pulse.dead_letter()
+
+    first, second = (pulse("jobs", "replay", *flags, "--limit", limit, "--yes").output for limit in (1, 2))
+
+    how = "Repeat the command to go on, or give a higher --limit."
+    assert first == f"1 job replayed.\nLeft by --limit 1: 2 dead letters. {how}\n"
+    assert second == "2 jobs replayed.\n"
+
+
+def test_help_names_the_limit_of_a_replay() -> None:
+    text = " ".join(call("jobs", "replay", "--help").output.split())
+
+    assert "Every dead letter, up to --limit." in text
+    assert "[default: 10000; x>=1]" in text
 
 
 def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,8 +647,8 @@ def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.M
     dead = [pulse.dead_letter() for _ in range(7)]
 
     assert pulse.json("jobs", "replay", *dead[:3])["replayed"] == 3
-    assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes") == {"replayed": 3}
-    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1}
+    assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes") == {"replayed": 3, "left": 1}
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0}
     assert pulse.json("jobs", "cancel", *dead)["canceled"] == 7
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import click
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Attempt, Job, JobFilter, JobStatus, Page
 
 BATCH = 500  # jobs between two moves of a bar
+REPLAY_LIMIT = 10_000  # jobs that one command replays, unless it is told otherwise
 SEARCH_TIME = 3.0  # seconds to look for rare matches before saying where to go on
 
 
@@ -161,15 +162,15 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
 @jobs.command()
 @click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)
 @filter_options
-@click.option("--all", is_flag=True, help="Every dead letter.")
-@click.option("--limit", type=click.IntRange(min=1), default=10_000, show_default=True, help="At most so many.")
+@click.option("--all", is_flag=True, help="Every dead letter, up to --limit.")
+@click.option("--limit", type=click.IntRange(min=1), default=REPLAY_LIMIT, show_default=True, help="At most so many.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int, yes: bool, **given: Any) -> None:  # noqa: ANN401
     """Send dead letters back to work, with a fresh budget of attempts.
 
     Name them by ID, or by what they have in common; then you are asked first, and where there is no terminal to ask
-    on, --yes is needed.
+    on, --yes is needed. One command replays as many as --limit allows, and says how many are left.
 
     \b
     Examples:
@@ -210,8 +211,11 @@ def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bo
             click.confirm(question, abort=True, err=True)
         with progress(session, "replaying", None if total is None else min(total, limit)) as advance:
             replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
-        text = f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."
-        session.answer({"replayed": replayed}, lambda: say(text))
+        left = use(settings, lambda engine: _count_left(engine, wanted)) if replayed >= limit else Counted(0)
+        lines = [f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."]
+        if left.count:
+            lines.append(f"Left by --limit {limit}: {left}. Repeat the command to go on, or give a higher --limit.")
+        session.answer({"replayed": replayed, "left": left.count}, lambda: say_each(lines))
 
 
 async def _in_batches(
@@ -249,19 +253,41 @@ async def _count_dead(engine: Engine, wanted: JobFilter) -> int | None:
 
 async def _question(engine: Engine, wanted: JobFilter, limit: int, total: int | None) -> str | None:
     """None if nothing matches: then there is nothing to ask."""
+    if total is not None:
+        some = f"{limit:,} of " if limit < total else ""
+        return f"Replay {some}{plural(total, 'dead letter')}?" if total else None
+    found = await _count_some(engine, wanted, limit)
+    if not found.is_all and found.count < limit:
+        return f"Replay {found}, at most {limit:,}?"
+    return f"Replay {plural(found.count, 'dead letter')}?" if found.count else None
+
+
+async def _count_left(engine: Engine, wanted: JobFilter) -> Counted:
+    """Return how many dead letters still match; where that takes a search, as many as one page of it finds."""
+    from pulse.model.jobs import PAGE_LIMIT
+
+    total = await _count_dead(engine, wanted)
+    return await _count_some(engine, wanted, PAGE_LIMIT) if total is None else Counted(total)
+
+
+async def _count_some(engine: Engine, wanted: JobFilter, limit: int) -> Counted:
     import msgspec
 
     from pulse.model.jobs import PAGE_LIMIT, JobStatus
 
-    if total is not None:
-        some = f"{limit:,} of " if limit < total else ""
-        return f"Replay {some}{plural(total, 'dead letter')}?" if total else None
     dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
     page = await search(engine, dead, None, min(limit, PAGE_LIMIT))
-    count = plural(len(page.jobs), "dead letter")
-    if page.next and len(page.jobs) < limit:
-        return f"Replay at least {count}, at most {limit:,}?"
-    return f"Replay {count}?" if page.jobs else None
+    return Counted(len(page.jobs), is_all=page.next is None)
+
+
+class Counted(NamedTuple):
+    """How many dead letters were counted, and whether those are all."""
+
+    count: int
+    is_all: bool = True
+
+    def __str__(self) -> str:
+        return f"{'' if self.is_all else 'at least '}{plural(self.count, 'dead letter')}"
 
 
 def _show_outcomes(session: Session, outcomes: Outcomes, done: str) -> None:
