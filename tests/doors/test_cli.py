@@ -747,6 +747,19 @@ def test_a_topic_is_paused_and_resumed(pulse: Pulse) -> None:
     assert pulse("topics", "resume", "mail").output == "mail: not paused, so nothing was changed.\n"
 
 
+def test_a_pause_of_a_topic_without_jobs_says_so(pulse: Pulse) -> None:
+    pulse.submit(topic="mail")
+
+    near, far, used = (pulse("topics", "pause", name) for name in ("mial", "nosuch", "mail"))
+    everything = pulse("topics", "pause", "--all")
+
+    assert near.stdout.startswith("mial is paused since ")
+    assert near.stderr == "Note: there are no jobs of topic 'mial'; did you mean 'mail'?\n"
+    assert far.stderr == "Note: there are no jobs of topic 'nosuch'.\n"
+    assert used.stderr == everything.stderr == ""
+    assert near.exit_code == far.exit_code == 0
+
+
 def test_all_topics_are_paused_at_once(pulse: Pulse) -> None:
     assert pulse.json("topics", "pause", "--all")["topic"] == "*"
     pulse("topics", "pause", "mail")

@@ -83,12 +83,30 @@ def _as_json(count: TopicCount) -> dict[str, object]:
 def pause(session: Session, topic: str | None, all: bool, reason: str) -> None:
     """Let no worker start a job of TOPIC until it is resumed.
 
-    Running jobs run on, and jobs can still be submitted.
+    Running jobs run on, and jobs can still be submitted. A topic may be paused before its first job; that it has
+    none is said, in case its name is mistyped.
     """
     name = _choose(topic, is_all=all)
-    paused = session.use(lambda engine: engine.jobs.pause(name, reason=reason))
+
+    async def work(engine: Engine) -> tuple[Pause, list[str]]:
+        counts = await engine.jobs.counts()  # which list what is paused as well
+        return await engine.jobs.pause(name, reason=reason), [
+            each.topic for each in counts if any(each.counts.values())
+        ]
+
+    paused, used = session.use(work)
     what = "All topics are" if name == ALL else f"{name} is"
     session.answer(paused, lambda: say(f"{what} paused since {local_time(paused.paused_at)}."))
+    if name not in (ALL, *used):
+        say(f"Note: there are no jobs of topic {name!r}{_suggest(name, used)}", to_stderr=True)
+
+
+def _suggest(name: str, used: list[str]) -> str:
+    """Return the end of a sentence about a topic without jobs: which one may have been meant, if one is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, used, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
 
 
 @topics.command()
