@@ -145,15 +145,27 @@ class Server:
         await self._engine.check()
 
     async def start(self) -> None:
-        await self._port.start()
-        if self._http is not None:
-            await self._http.start()
+        await self._start_ports()
         self._engine.start(*self._dispatch.loops)
         if self._dispatch.run is not None:
             self._engine.beats += self._dispatch.beats
             self._dispatching = asyncio.create_task(self._dispatch.run(), name="pulse dispatch")
         self._waiting = asyncio.create_task(self._waiters.loop.run(self._stop), name="pulse wait")
         self.is_ready = True
+
+    async def _start_ports(self) -> None:
+        """Listen on both. If both are taken one refusal says so, so that nobody has to start twice to learn it."""
+        problems = []
+        for port in (self._port, self._http):
+            try:
+                if port is not None:
+                    await port.start()
+            except InvalidSettings as problem:
+                problems.append(problem)
+        if len(problems) > 1:
+            raise InvalidSettings("; ".join(map(str, problems)))
+        for problem in problems:
+            raise problem
 
     async def drain(self, grace: float = CALLS_GRACE) -> None:
         """Let go of everybody, each in a way that loses nothing."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import grpc
 import pytest
 
-from pulse.cli.server_run import ServerPlan, ServerProcess
+from pulse.cli.server_run import ServerPlan, ServerProcess, open_in_browser
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidSettings
 from pulse.model.jobs import NewJob, Submitted
@@ -97,6 +97,23 @@ def test_it_opens_its_dashboard_when_asked(tmp_path: Path, env: dict[str, str]) 
         url = server.expect(r"http +(http://\S+)").group(1)
 
         assert server.expect(r"opened (\S+)").group(1) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.1:8700", "found no browser to open the dashboard with: open http://127.0.0.1:8700 yourself"),
+        ("off", "there is no dashboard to open: HTTP is off"),
+    ],
+)
+def test_what_keeps_the_dashboard_from_opening_is_said(
+    url: str, says: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+
+    open_in_browser(url)
+
+    assert caplog.messages == [says]
 
 
 def test_jobs_go_in_and_come_out(tmp_path: Path, env: dict[str, str]) -> None:
@@ -223,6 +240,17 @@ def test_a_port_in_use_is_said(tmp_path: Path, env: dict[str, str]) -> None:
         said = refusal(tmp_path, "--listen", listen, **env)
 
     assert f"cannot listen on {listen} (Address already in use)" in said
+
+
+def test_two_ports_in_use_are_said_in_one_refusal(tmp_path: Path, env: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as grpc_port, socket.create_server(("127.0.0.1", 0)) as http_port:
+        listen, http_listen = (f"127.0.0.1:{taken.getsockname()[1]}" for taken in (grpc_port, http_port))
+        said = refusal(tmp_path, "--listen", listen, "--http-listen", http_listen, **env)
+
+    assert f"cannot listen on {listen} (Address already in use): choose another by --listen or" in said
+    assert (
+        f"cannot listen on {http_listen} for HTTP (Address already in use): choose another by --http-listen or" in said
+    )
 
 
 def test_two_servers_do_not_share_a_port(tmp_path: Path, env: dict[str, str]) -> None:

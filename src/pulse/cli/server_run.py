@@ -220,8 +220,10 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
 
 def open_in_browser(url: str) -> None:
     """Open the dashboard, where there is one and a browser to show it; the banner has told its address anyway."""
-    if not url.startswith("http") or not webbrowser.open(url):
-        log.warning("no dashboard or no browser to open: %s", url)
+    if not url.startswith("http"):
+        log.warning("there is no dashboard to open: HTTP is %s", url)
+    elif not webbrowser.open(url):
+        log.warning("found no browser to open the dashboard with: open %s yourself", url)
 
 
 def describe_http(settings: Settings, server: Server) -> str:
