@@ -29,6 +29,7 @@ from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.main import cli
 from pulse.cli.output import Column, _fit, age, escape, escape_block, show_fields, show_table
 from pulse.cli.session import run, use
+from pulse.cli.worker_banner import without_password
 from pulse.model import errors
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Job, JobStatus, Outcome
@@ -402,14 +403,27 @@ def test_migrate_applies_once_and_then_is_up_to_date(fresh: Pulse) -> None:
 
     assert "Applied 0001_jobs" in first.output
     assert f"now at version {migrations.newest()}" in first.output
-    assert second.output == f"Schema cli_fresh is up to date, at version {migrations.newest()}.\n"
+    where = without_password(str(fresh.settings.database_url))
+    assert second.output == f"Schema cli_fresh of {where} is up to date, at version {migrations.newest()}.\n"
+
+
+def test_migrate_names_the_database_without_its_password(fresh: Pulse) -> None:
+    url = str(fresh.settings.database_url)
+    secret = f"{url}{'&' if '?' in url else '?'}password=hunter2"
+
+    result, document = fresh("migrate", PULSE_DATABASE_URL=secret), fresh.json("migrate", PULSE_DATABASE_URL=secret)
+
+    assert f"Schema cli_fresh of {document['database']} is now at version" in result.output
+    assert document["database"].startswith("postgres")
+    assert "hunter2" not in result.output + document["database"]
 
 
 def test_migrate_answers_in_json(fresh: Pulse) -> None:
     first, second = fresh.json("migrate"), fresh.json("migrate")
 
     assert first["applied"][0] == {"version": 1, "name": "jobs"}
-    assert second == {"schema": "cli_fresh", "version": migrations.newest(), "applied": []}
+    where = without_password(str(fresh.settings.database_url))
+    assert second == {"database": where, "schema": "cli_fresh", "version": migrations.newest(), "applied": []}
 
 
 def test_migrate_check_in_each_state(fresh: Pulse) -> None:

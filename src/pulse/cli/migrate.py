@@ -52,6 +52,7 @@ def _print(session: Session, settings: Settings) -> None:
 
 
 def _apply(session: Session, settings: Settings) -> None:
+    from pulse.cli.worker_banner import without_password
     from pulse.store import migrate as store
 
     async def apply() -> tuple[list[Migration], int]:
@@ -61,8 +62,10 @@ def _apply(session: Session, settings: Settings) -> None:
     applied, version = run(apply())
     listed = [{"version": each.version, "name": each.name} for each in applied]
     lines = [f"Applied {each.version:04}_{each.name}" for each in applied]
-    lines.append(f"Schema {settings.schema} is {'now' if applied else 'up to date,'} at version {version}.")
-    session.answer({"schema": settings.schema, "version": version, "applied": listed}, lambda: say_each(lines))
+    where = without_password(str(settings.database_url))
+    lines.append(f"Schema {settings.schema} of {where} is {'now' if applied else 'up to date,'} at version {version}.")
+    document = {"database": where, "schema": settings.schema, "version": version, "applied": listed}
+    session.answer(document, lambda: say_each(lines))
 
 
 def _check(session: Session, settings: Settings) -> None:
