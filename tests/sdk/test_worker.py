@@ -20,7 +20,7 @@ import pytest
 from pulse import Context, Discard, Job, JobStatus, Pulse, Retry, RetryIn, Snooze
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
-from pulse.model.errors import InvalidOption, JobCanceled, JobFailed, LeaseLost, ResultTimeout
+from pulse.model.errors import InvalidOption, InvalidResult, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
 from pulse.sdk.heartbeats import LAG_LIMIT
 from pulse.sdk.runs import Cut, Run
@@ -47,6 +47,21 @@ async def test_an_async_task_runs_and_its_result_comes_back(app: Pulse) -> None:
 
     async with working(app):
         assert await (await add.aenqueue(1, 2)).aresult(10) == 3
+
+
+async def test_a_result_that_does_not_fit_its_annotation_is_refused_by_name(app: Pulse) -> None:
+    @app.task(name="shop.wrong")
+    def wrong() -> int:
+        return "x"  # type: ignore[return-value]
+
+    async with working(app):
+        handle = await wrong.aenqueue()
+        with pytest.raises(InvalidResult, match="'shop.wrong'.*expected int, got str") as refused:
+            await handle.aresult(10)
+        with pytest.raises(InvalidResult, match=str(handle.id)):
+            await asyncio.to_thread(handle.result, 10)
+        assert (await handle.ajob()).status is JobStatus.COMPLETED
+    assert str(handle.id) in str(refused.value)
 
 
 async def test_a_sync_task_runs_in_a_thread_of_its_own(app: Pulse) -> None:

@@ -15,6 +15,7 @@ import pydantic
 import pytest
 
 from pulse.model.errors import InvalidArguments, InvalidPayload, InvalidResult, InvalidTask
+from pulse.model.redaction import Redaction
 from pulse.sdk.arguments import Arguments, Result
 
 
@@ -176,8 +177,36 @@ def test_a_result_comes_back_as_its_annotation_says() -> None:
 
     result = Result("shop.task", task)
 
-    assert result.unpack(result.pack(Address(street="Hill", number=3))) == Address(street="Hill", number=3)
-    assert result.unpack(None) is None
+    assert result.unpack(result.pack(Address(street="Hill", number=3)), UUID(int=7)) == Address(street="Hill", number=3)
+    assert result.unpack(None, UUID(int=7)) is None
+
+
+def test_a_result_that_does_not_fit_its_annotation_names_task_and_job() -> None:
+    def task() -> list[int]:
+        raise NotImplementedError
+
+    with pytest.raises(InvalidResult) as refused:
+        Result("shop.task", task).unpack('[1,"x"]', UUID(int=7))
+
+    assert str(refused.value) == (
+        f"the result of job {UUID(int=7)} must be what task 'shop.task' is annotated to return: "
+        "expected int, got str at [1]"
+    )
+
+
+def test_a_refused_result_does_not_quote_what_is_redacted() -> None:
+    class Pin(pydantic.BaseModel):
+        pin: int
+
+    def task() -> Any: ...
+
+    task.__annotations__ = {"return": Pin}
+    result = Result("shop.task", task, redaction=lambda: Redaction(["pin"]))
+
+    with pytest.raises(InvalidResult) as refused:
+        result.unpack('{"pin": "very secret"}', UUID(int=7))
+
+    assert "very secret" not in str(refused.value)
 
 
 def test_a_result_that_is_not_json_is_refused() -> None:

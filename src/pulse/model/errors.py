@@ -12,7 +12,7 @@
     │   ├── BatchTooLarge
     │   ├── InvalidTask         a task that cannot be declared so: its name is taken, its types are not JSON
     │   ├── InvalidArguments    a call its task could not take
-    │   ├── InvalidResult       a handler returned what is not JSON
+    │   ├── InvalidResult       a handler returned what is not JSON, or not what its annotation says
     │   ├── InvalidApp          `module:app` does not lead to one
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl

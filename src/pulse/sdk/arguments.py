@@ -22,6 +22,7 @@ from pulse.model.text import PAYLOAD_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from pulse.model.redaction import Redaction
 
@@ -144,9 +145,12 @@ class Arguments:
 class Result:
     """What one function returns."""
 
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, task: str, function: Callable[..., Any], *, redaction: Callable[[], Redaction] = lambda: NO_REDACTION
+    ) -> None:
         self._task = task
         self._function = function
+        self._redaction = redaction
 
     def pack(self, value: object) -> str:
         if value is None:
@@ -160,10 +164,17 @@ class Result:
             )
         return text
 
-    def unpack(self, text: str | None) -> Any:  # noqa: ANN401  its type is the function's
+    def unpack(self, text: str | None, job_id: UUID) -> Any:  # noqa: ANN401  its type is the function's
+        """Return the result of a job as the annotation has it. Workers keep what a function returns unread."""
         if text is None:
             return None
-        return self._decoder.decode(text)
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            why = self._redaction().text(_plain(str(error)).replace(" - at $", " at "), text)
+            raise InvalidResult(
+                f"the result of job {job_id} must be what task {self._task!r} is annotated to return: {why}"
+            ) from None
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:

@@ -82,7 +82,8 @@ class JobHandle(Generic[R]):
         return await self._app.portal.acall(lambda link: link.explain(self.id))
 
     def result(self, timeout: Length | None = None) -> R:
-        """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled."""
+        """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled, and a result that does
+        not fit the task's annotation InvalidResult."""
         wait = _Wait(timeout)
         while wait.goes_on(job := self._app.portal.call(lambda link: link.wait(self.id, seconds=wait.next()))):
             pass
@@ -103,7 +104,7 @@ class JobHandle(Generic[R]):
             raise JobFailed(job.id, job.last_error)
         if job.status is JobStatus.CANCELED:
             raise JobCanceled(job.id, job.last_error)
-        return self._result.unpack(job.result)  # type: ignore[no-any-return]
+        return self._result.unpack(job.result, job.id)  # type: ignore[no-any-return]
 
 
 class _Wait:

@@ -68,7 +68,7 @@ class Task(Generic[P, R, C]):
         self.arguments = Arguments(
             name, function, takes_context=self.takes_context, redaction=lambda: app.settings.redaction
         )
-        self.result = Result(name, function)
+        self.result = Result(name, function, redaction=lambda: app.settings.redaction)
         self.options = options
         self.make = options.maker(name)  # from a payload that suits it
         self.__doc__ = function.__doc__
