@@ -64,6 +64,16 @@ async def test_a_result_that_does_not_fit_its_annotation_is_refused_by_name(app:
     assert str(handle.id) in str(refused.value)
 
 
+async def test_a_result_that_json_has_no_number_for_makes_a_dead_letter(app: Pulse) -> None:
+    @app.task(retry=AT_ONCE)
+    def mean() -> float:
+        return float("nan")
+
+    async with working(app):
+        with pytest.raises(JobFailed, match="the handler finished, but .* must be a finite number, not nan"):
+            await (await mean.aenqueue()).aresult(10)
+
+
 async def test_a_sync_task_runs_in_a_thread_of_its_own(app: Pulse) -> None:
     @app.task
     def where() -> str:

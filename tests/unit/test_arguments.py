@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,6 +17,7 @@ import pytest
 
 from pulse.model.errors import InvalidArguments, InvalidPayload, InvalidResult, InvalidTask
 from pulse.model.redaction import Redaction
+from pulse.sdk import arguments
 from pulse.sdk.arguments import Arguments, Result
 
 
@@ -39,13 +41,22 @@ class Address(pydantic.BaseModel):
     number: int
 
 
+@dataclass
+class Weight:
+    grams: float
+
+
+class Length(pydantic.BaseModel):
+    metres: float
+
+
 def made(function: Callable[..., Any]) -> Arguments:
     return Arguments("shop.task", function, takes_context=False)
 
 
 def round_trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    arguments = made(function)
-    given, named = arguments.unpack(arguments.pack(args, kwargs))
+    parameters = made(function)
+    given, named = parameters.unpack(parameters.pack(args, kwargs))
     return function(*given, **named)
 
 
@@ -131,13 +142,53 @@ def place(order_id: int, *, to: str, address: Address | None = None) -> None:
         ((1,), {"to": 5}, "argument 'to': expected str, got int"),
         ((1,), {"to": "x", "address": {"street": "Hill"}}, "argument 'address': .*number"),
         ((1,), {"to": object()}, "argument 'to' cannot be written as JSON: object"),
-        ((float("nan"),), {"to": "x"}, "argument 'order_id': expected int, got null"),
+        (
+            (float("nan"),),
+            {"to": "x"},
+            r"argument 'order_id' must be a finite number, not nan \(JSON has no such number\)",
+        ),
     ],
 )
 def test_a_wrong_call_names_the_parameter(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArguments, match=message) as refused:
         made(place).pack(args, kwargs)
     assert str(refused.value).startswith("shop.task: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (math.nan, "argument 'value' must be a finite number, not nan"),
+        (-math.inf, "argument 'value' must be a finite number, not -inf"),
+        ([1.5, {"price": math.inf}], r"argument 'value' \(in \[1\].price\) must be a finite number, not inf"),
+        (Weight(math.nan), r"argument 'value' \(in grams\) must be a finite number, not nan"),
+        (Length(metres=math.nan), r"argument 'value' \(in metres\) must be a finite number, not nan"),
+    ],
+    ids=str,
+)
+def test_a_number_that_json_has_not_is_refused(value: Any, said: str) -> None:
+    def task(first: Any, value: Any) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=said):
+        made(task).pack((None, value), {})
+
+
+def test_null_may_be_sent_and_a_text_may_say_so() -> None:
+    def task(value: Any) -> Any:
+        return value
+
+    value = {"none": None, "text": "null", "number": 1.5, "raw": msgspec.Raw(b"null")}
+
+    assert round_trip(task, value) == value | {"raw": None}
+
+
+def test_a_payload_without_null_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def task(value: Any) -> Any:
+        return value
+
+    monkeypatch.setattr(arguments, "_find_not_finite", lambda _: pytest.fail("it was"))
+
+    assert round_trip(task, {"number": 1.5, "text": "x"}) == {"number": 1.5, "text": "x"}
 
 
 def test_a_payload_someone_else_wrote_wrongly_names_the_parameter_too() -> None:
@@ -216,3 +267,5 @@ def test_a_result_that_is_not_json_is_refused() -> None:
         Result("shop.task", task).pack(object())
     with pytest.raises(InvalidResult, match="1 MiB"):
         Result("shop.task", task).pack("x" * (1 << 20))
+    with pytest.raises(InvalidResult, match=r"JSON: it \(in \[0\]\) must be a finite number, not nan"):
+        Result("shop.task", task).pack([math.nan])

@@ -8,6 +8,7 @@ where it is made.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from difflib import get_close_matches
 from functools import cached_property
@@ -94,6 +95,8 @@ class Arguments:
     def _blame(self, values: dict[str, Any], why: str) -> str:
         for name, value in values.items():
             try:
+                if said := _find_not_finite(value):
+                    return f"argument {name!r} {said}"
                 msgspec.json.encode(value, enc_hook=_write)
             except Exception:
                 return f"argument {name!r} cannot be written as JSON: {why}"
@@ -200,9 +203,28 @@ def read_hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 def write_json(value: object, refuse: Callable[[str], Exception]) -> str:
     try:
-        return msgspec.json.encode(value, enc_hook=_write).decode()
+        text = msgspec.json.encode(value, enc_hook=_write)
+        said = _find_not_finite(value) if b"null" in text else None  # which is what msgspec writes for nan and inf
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise refuse(str(error)) from None
+    if said:
+        raise refuse(f"it {said}")
+    return text.decode()
+
+
+def _find_not_finite(value: object) -> str | None:
+    """Return what is to be said of the first nan or infinity in a value, or nothing if it has none."""
+    left: list[tuple[str, Any]] = [("", msgspec.to_builtins(value, enc_hook=_write_out))]
+    while left:
+        place, found = left.pop()
+        if isinstance(found, float) and not math.isfinite(found):
+            where = f"(in {place.lstrip('.')}) " if place else ""
+            return f"{where}must be a finite number, not {found} (JSON has no such number)"
+        if isinstance(found, dict):
+            left += [(f"{place}.{key}", each) for key, each in found.items()]
+        elif isinstance(found, list | tuple):
+            left += [(f"{place}[{index}]", each) for index, each in enumerate(found)]
+    return None
 
 
 def _field(parameter: Parameter, hint: Any) -> Any:  # noqa: ANN401
@@ -220,6 +242,11 @@ def _write(value: Any) -> Any:  # noqa: ANN401
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} is not JSON, nor anything we know how to write as JSON")
+
+
+def _write_out(value: Any) -> Any:  # noqa: ANN401
+    """As `_write`, where JSON is not what is made: a piece of JSON has no number that JSON has not."""
+    return None if isinstance(value, msgspec.Raw) else _write(value)
 
 
 def _read_custom(kind: type[Any], value: Any) -> Any:  # noqa: ANN401
