@@ -110,6 +110,11 @@ def attempts_of(job: Job) -> int:
 # --- work
 
 
+async def test_a_retry_needs_no_raise_in_front_in_a_process_either(engine: Engine, settings: Settings) -> None:
+    async with working(settings):
+        assert await result_of(engine, in_processes.retry_without_raise.call()) == 2
+
+
 async def test_a_handler_in_a_process_may_enqueue_and_blocks_no_loop(engine: Engine, settings: Settings) -> None:
     async with working(settings):
         call = in_processes.enqueue_without_a_warning.call(str(settings.database_url))

@@ -234,6 +234,27 @@ async def test_a_handler_says_when_it_wants_to_be_tried_again(app: Pulse) -> Non
     assert RetryIn("1m").delay == timedelta(minutes=1)
 
 
+async def test_a_retry_or_snooze_needs_no_raise_in_front(app: Pulse) -> None:
+    snoozes = count()
+
+    @app.task(retry=Retry(2, "fixed", "1h"))
+    def again(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            ctx.retry("20ms", "not there yet")
+        return ctx.attempt
+
+    @app.task(retry=Retry(1))
+    async def later(ctx: Context) -> int:
+        if next(snoozes) == 0:
+            ctx.snooze("20ms")
+        return ctx.attempt
+
+    async with working(app):
+        handles = await again.aenqueue(), await later.aenqueue()
+        assert [await handle.aresult(10) for handle in handles] == [2, 1]
+        assert (await handles[0].ajob()).last_error == "RetryIn: not there yet"
+
+
 async def test_a_discarded_job_is_a_dead_letter_with_its_reason(app: Pulse) -> None:
     @app.task(retry=Retry(9))
     async def never() -> None:

@@ -150,8 +150,11 @@ async def hooks_stay_what_they_are(app: Pulse, job: Job) -> None:
 
 def in_a_handler(ctx: Context) -> None:
     ctx.job_id = UUID(int=1)  # error
-    ctx.snooze(soon)  # error
-    ctx.retry()  # error
     ctx.progres(1)  # error
     attempt: str = ctx.attempt  # error
     _ = (attempt,)
+    raise ctx.retry()  # error
+
+
+def in_another(ctx: Context) -> None:
+    ctx.snooze(soon)  # error

@@ -71,6 +71,17 @@ def thumbnail(ctx: Context, image: UUID) -> None:
     ctx.progress(image.hex)
 
 
+@app.task
+def poll(ctx: Context, image: UUID) -> str:
+    if image.int == 1:
+        raise ctx.retry("1m", "not there yet")
+    if image.int == 2:
+        raise ctx.snooze(5)
+    if image.int == 3:
+        ctx.retry("1m")
+    ctx.snooze("5m")  # which ends it: nothing has to be returned
+
+
 # --- parameters of every kind
 
 

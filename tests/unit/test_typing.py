@@ -77,5 +77,6 @@ def test_only_an_annotated_context_is_one() -> None:
         "tests.typing.tasks.resize",
         "shop.charge",
         "tests.typing.tasks.thumbnail",
+        "tests.typing.tasks.poll",
         "tests.typing.tasks.label",
     ]

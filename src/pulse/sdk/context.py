@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID, uuid4
 
 from pulse.model.jobs import Claim, Lease, check_length
@@ -117,13 +117,13 @@ class Context:
         if self._note is not None:
             self._note(text)
 
-    def retry(self, in_: Length, reason: str = "") -> RetryIn:
-        """`raise ctx.retry("1m")`: this attempt failed, and the next one starts then."""
-        return RetryIn(in_, reason)
+    def retry(self, in_: Length, reason: str = "") -> NoReturn:
+        """Raise RetryIn: this attempt failed, and the next one starts then. A `raise` in front does no harm."""
+        raise RetryIn(in_, reason)
 
-    def snooze(self, in_: Length) -> Snooze:
-        """`raise ctx.snooze("5m")`: not now, and not charged."""
-        return Snooze(in_)
+    def snooze(self, in_: Length) -> NoReturn:
+        """Raise Snooze: not now, and not charged. A `raise` in front does no harm."""
+        raise Snooze(in_)
 
     def fence(self, conn: Any) -> Awaitable[None]:  # noqa: ANN401  any connection we know
         """Fail with LeaseLost unless this run is still the current one, and keep it so until the transaction ends.

@@ -105,6 +105,13 @@ def retry_in(ctx: Context, seconds: float) -> None:
     raise ctx.retry(seconds)
 
 
+@app.task(executor="process", retry=Retry(2, "fixed", "1h"))
+def retry_without_raise(ctx: Context) -> int:
+    if ctx.attempt == 1:
+        ctx.retry("10ms")
+    return ctx.attempt
+
+
 @app.task(executor="process", retry=once)
 def leave() -> None:
     sys.exit("enough")
