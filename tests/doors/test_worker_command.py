@@ -140,6 +140,52 @@ def test_a_token_that_is_refused_ends_it_at_once_and_before_its_hooks(
     assert "the hook ran" not in result.stdout
 
 
+TWO_TOPICS = """
+from pulse import Pulse
+
+app = Pulse()
+
+@app.task(topic="greetings")
+def greet() -> None: ...
+
+@app.task(topic="mail")
+def send() -> None: ...
+
+@app.on_startup
+def begin() -> None:
+    print("the hook ran")
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        ("work:elsewhere", "token 'web' may not work on topic 'greetings': it has work:elsewhere"),
+        (
+            "work:mail",
+            "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the worker "
+            "with --topics mail",
+        ),
+    ],
+)
+def test_a_token_that_lacks_a_topic_ends_it_at_once_and_says_which(
+    folder: Path, settings: Settings, scope: str, said: str
+) -> None:
+    (folder / "two.py").write_text(TWO_TOPICS)
+    use(settings, lambda engine: engine.tokens.create("admin", ["admin"]))
+    _, secret = use(settings, lambda engine: engine.tokens.create("web", [scope]))
+    served = Served(settings, count=1)
+    try:
+        url = str(served.start().server_url)
+        result = run_in(folder, "worker", "two", PULSE_SERVER_URL=url, PULSE_TOKEN=secret)
+    finally:
+        served.stop()
+
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == f"Error: {said}"
+    assert "the hook ran" not in result.stdout
+
+
 def test_a_role_that_the_database_refuses_ends_it_at_once_and_before_its_hooks(
     folder: Path, settings: Settings
 ) -> None:

@@ -251,7 +251,7 @@ async def test_a_claim_that_is_not_ours_to_speak_for_is_lost_alone(quick: None) 
     """As servers of earlier releases say it: of the whole batch."""
     reports = results(10)
 
-    settled = await sent(Refusing(naming(reports[3], Forbidden("t", "speak for it", "no claim"))), reports)
+    settled = await sent(Refusing(naming(reports[3], Forbidden("t", "may not speak for it: it has no claim"))), reports)
 
     assert [answer for _, answer in settled.values()].count(Answer.ACCEPTED) == 9
     assert settled[reports[3].id] == (reports[3], Answer.LOST)

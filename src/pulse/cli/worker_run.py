@@ -176,7 +176,7 @@ class WorkerProcess:
     async def _prepare_database(self) -> None:
         if self._settings.server_url:  # which sees to its own
             async with open_link(self._settings) as link:
-                await link.check_access(self._worker.name)
+                await link.check_access(self._worker.name, self._worker.topics)
             return
         if self._plan.is_dev:
             for applied in await migrate.migrate(self._settings):

@@ -54,7 +54,22 @@ class Caller:
 
     def check(self, right: Right, topic: str | None = None) -> None:
         if not self.may(right, topic):
-            raise Forbidden(self.name, _deed(right, topic), _listed(self.scopes))
+            raise Forbidden(self.name, f"may not {_deed(right, topic)}: it has {_listed(self.scopes)}")
+
+    def check_topics(self, topics: Sequence[str]) -> None:
+        """Check that a worker that is about to start may work on all of its topics, and say how it could start."""
+        allowed = [topic for topic in topics if self.may(Right.WORK, topic)]
+        denied = [topic for topic in topics if not self.may(Right.WORK, topic)]
+        if denied and not allowed:
+            self.check(Right.WORK, denied[0])
+        if denied:
+            which = "topic" if len(denied) == 1 else "topics"
+            raise Forbidden(
+                self.name,
+                f"may not work on {which} {_some([repr(topic[:200]) for topic in denied])}; it may on {_some(allowed)}: "
+                f"give it {'that scope' if len(denied) == 1 else 'those scopes'}, or start the worker with --topics "
+                f"{_some(allowed, ',')}",
+            )
 
     def worker_named(self, own: str) -> str:
         """A worker's name as rows have it: nobody can speak for a worker of another token."""
@@ -83,9 +98,12 @@ def _deed(right: Right, topic: str | None) -> str:
 
 
 def _listed(scopes: tuple[Scope, ...]) -> str:
-    shown = [str(scope) for scope in scopes[:SHOWN_SCOPES]]
-    more = ["…"] if len(scopes) > SHOWN_SCOPES else []
-    return ", ".join(shown + more) or "no scope that this server knows"
+    return _some([str(scope) for scope in scopes]) or "no scope that this server knows"
+
+
+def _some(found: Sequence[str], comma: str = ", ") -> str:
+    more = ["…"] if len(found) > SHOWN_SCOPES else []
+    return comma.join([*found[:SHOWN_SCOPES], *more])
 
 
 class Gate:
@@ -115,7 +133,7 @@ class Gate:
         """`shown` is every `authorization` of the call, and `where` the word for the place it stands in."""
         found = await self._authenticate(shown, where)
         if right is None:
-            raise Forbidden(found.name, "call this method", "no rule that would allow it")
+            raise Forbidden(found.name, "may not call this method: it has no rule that would allow it")
         if not found.is_trusted:
             self._rate.take(found.name)
         found.check(right)

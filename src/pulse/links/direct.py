@@ -71,7 +71,7 @@ class DirectLink:
     async def check(self) -> None:
         await self._engine.check()
 
-    async def check_access(self, worker: str) -> None:
+    async def check_access(self, worker: str, topics: Sequence[str]) -> None:
         """Whoever was let into the database may work there."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:

@@ -154,8 +154,8 @@ class Link(Producing, Protocol):
     async def check(self) -> None:
         """Raise if jobs could not come just now."""
 
-    async def check_access(self, worker: str) -> None:
-        """Raise if whoever we are may not work here: an unknown token, or one without the scope for it."""
+    async def check_access(self, worker: str, topics: Sequence[str]) -> None:
+        """Raise if whoever we are may not work on all of these topics: an unknown token, or one without the scopes."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""

@@ -131,9 +131,11 @@ class RemoteLink:
         if self._stream is None or not self._stream.is_open:
             raise ServerUnreachable("no stream of jobs is open")
 
-    async def check_access(self, worker: str) -> None:
-        """By a heartbeat for nothing: it asks for the right to work, and changes nothing."""
-        await self._servers.call(lambda server: server.work.Heartbeat, pb.HeartbeatRequest(worker=worker))
+    async def check_access(self, worker: str, topics: Sequence[str]) -> None:
+        """Send a heartbeat for nothing: it asks for the right to work on these topics, and changes nothing. Servers of
+        an older release ask for the right to work on any."""
+        request = pb.HeartbeatRequest(worker=worker, topics=topics)
+        await self._servers.call(lambda server: server.work.Heartbeat, request)
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._listener = listener

@@ -197,8 +197,8 @@ class Forbidden(AccessDenied):
 
     code = "forbidden"
 
-    def __init__(self, token: str, deed: str, has: str) -> None:
-        super().__init__(f"token {token!r} may not {deed}: it has {has}")
+    def __init__(self, token: str, said: str) -> None:
+        super().__init__(f"token {token!r} {said}")
         self.token = token
 
 

@@ -112,7 +112,7 @@ class Worker:
         async with AsyncExitStack() as stack:
             link = await stack.enter_async_context(self._open_link(self.settings))
             with suppress(Unavailable, LimitReached):  # that passes; being refused does not
-                await link.check_access(self.name)
+                await link.check_access(self.name, self.topics)
             hooks = await stack.enter_async_context(Hooks(self.app, link))
             self._link, self._hooks = link, hooks
             self._loop = asyncio.get_running_loop()

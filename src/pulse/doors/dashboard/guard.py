@@ -132,7 +132,7 @@ class Guard:
         check_usable(token)
         caller = Caller(token.name, token.scopes)
         if not caller.may(LOOKING, "*"):
-            raise Forbidden(token.name, "look at the dashboard", ", ".join(map(str, token.scopes)))
+            raise Forbidden(token.name, f"may not look at the dashboard: it has {', '.join(map(str, token.scopes))}")
         return await self._services.engine.sessions.open(hash_of(secret.strip()))
 
     async def sign_out(self, visitor: Visitor) -> None:

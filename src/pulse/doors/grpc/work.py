@@ -198,6 +198,8 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     @answering
     async def Heartbeat(self, request: pb.HeartbeatRequest, _context: Context) -> pb.HeartbeatResponse:
         check_size("leases", request.leases)
+        check_size("topics", request.topics)
+        caller.get().check_topics(request.topics)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         answers = await self._answers(worker, leases, self._claims.heartbeat, reserved=True)
         gone = (
