@@ -96,6 +96,26 @@ async def test_a_malformed_url_is_refused_with_a_good_example(url: str) -> None:
     assert "postgresql://user:password@host:5432/name" in await refusal(url, InvalidDatabaseUrl)
 
 
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg2"])
+async def test_a_url_of_sqlalchemy_is_told_what_to_leave_out(driver: str) -> None:
+    message = await refusal(f"postgresql+{driver}://me:S3cret@127.0.0.1:1/shop", InvalidDatabaseUrl)
+
+    assert message == (
+        f"the database URL must begin with postgresql://; SQLAlchemy's postgresql+{driver}:// names a driver: "
+        f"leave '+{driver}' out"
+    )
+
+
+async def test_an_at_in_the_password_is_told_how_to_be_written() -> None:
+    message = await refusal("postgresql://postgres:p@ss@nowhere.invalid:5432/shop?sslmode=disable", InvalidDatabaseUrl)
+
+    assert message == "the database URL must have one @ only, in front of the host: write an @ of the password as %40"
+
+
+async def test_an_at_that_is_written_rightly_is_taken() -> None:
+    assert "nowhere.invalid" in await refusal("postgresql://me:p%40ss@nowhere.invalid/shop", DatabaseUnreachable)
+
+
 @pytest.mark.parametrize("url", [None, ""])
 async def test_without_a_url_nothing_is_tried(url: str | None) -> None:
     assert "PULSE_DATABASE_URL" in await refusal(url, InvalidDatabaseUrl)

@@ -7,10 +7,14 @@ reads them.
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from pulse.model.errors import InvalidDatabaseUrl
+
 PORT = 5432
+WITH_DRIVER = re.compile(r"postgres(?:ql)?(\+[a-z0-9_]{1,20})://")
 
 
 class Host(NamedTuple):
@@ -38,6 +42,19 @@ def read_hosts(url: str) -> list[Host]:
         ]
     except ValueError:
         return []
+
+
+def check_url(url: str) -> None:
+    """Refuse what the driver would misread, without quoting more of it than the name of a driver."""
+    if found := WITH_DRIVER.match(url):
+        raise InvalidDatabaseUrl(
+            f"the database URL must begin with postgresql://; SQLAlchemy's {found[0]} names a driver: leave {found[1]!r} out"
+        )
+    # Up to the first @ is what the driver takes for credentials, and all behind it for the name of a host.
+    if url.partition("://")[2].partition("/")[0].partition("?")[0].count("@") > 1:
+        raise InvalidDatabaseUrl(
+            "the database URL must have one @ only, in front of the host: write an @ of the password as %40"
+        )
 
 
 def _split(host: str, *, unquoted: bool) -> tuple[str, str | None]:

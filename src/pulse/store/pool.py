@@ -26,7 +26,7 @@ from pulse.model.errors import (
     SchemaMismatch,
     UnsupportedDatabase,
 )
-from pulse.store.hosts import Host, in_order, read_hosts, remember, says_which
+from pulse.store.hosts import Host, check_url, in_order, read_hosts, remember, says_which
 from pulse.store.place import place_of
 from pulse.store.statements import Statement, load_statements
 from pulse.timing.backoff import Backoff
@@ -351,6 +351,7 @@ class Database:
 def connect_options(settings: Settings) -> dict[str, Any]:
     if not settings.database_url:  # the driver would look for one in places of its own
         raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
+    check_url(settings.database_url)
     options: dict[str, Any] = {
         "dsn": settings.database_url,
         "timeout": CONNECT_PATIENCE,
