@@ -45,6 +45,7 @@ A_TEXT = "a text"
 SLIP = 2  # characters too many or too few
 ALIKE = 0.8  # how much two names must have in common for one to be a misspelling of the other
 _OTHERS = {"config", "server", "sink", "source", "cookie", "clientconfig", "binary", "latency_msec"}  # PulseAudio's
+ALSO_READ = ("config", "deploy", "test_database_url")  # that are no settings
 _told: set[str] = set()  # of the misspelt variables
 MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
 LEAST = {
@@ -214,7 +215,7 @@ class Settings:
         """Read the environment, and a configuration file for what it does not say; `overrides` that are not None
         (flags, or what the code says) win, read alike."""
         kinds = {each.name: str(each.type) for each in fields(cls)}
-        _tell_of_misspelt(env, kinds)
+        tell_of_misspelt(env)
         file, written = _find_config(env, kinds)
         found: dict[str, Any] = {name: _read_from_file(file, name, kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
@@ -274,16 +275,21 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else "docs/reference/settings.md lists all there are"
 
 
-def _tell_of_misspelt(env: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """A variable that almost names a setting is said once, since it would be passed over in silence.
+def tell_of_misspelt(env: Mapping[str, str] = os.environ, flags: Callable[[], Iterable[str]] = tuple) -> None:
+    """Log once each variable that almost names one that is read, since it would be passed over in silence.
 
-    Others are left alone: every flag of every command has its variable, and PulseAudio's begin alike.
+    The command line gives the variables of its `flags` as well. What is near to nothing is left alone: it may be the
+    user's own, and PulseAudio's begin alike.
     """
-    own = {name.removeprefix("PULSE_").lower() for name in env if name.startswith("PULSE_")}
-    for name in sorted(own - known.keys() - _OTHERS - _told):
-        from difflib import get_close_matches  # needed by few, so nobody else waits for it
+    known = {*(each.name for each in fields(Settings)), *ALSO_READ}
+    own = {name.removeprefix("PULSE_").lower() for name in env if name.startswith("PULSE_")} - known - _OTHERS - _told
+    if not own:
+        return
+    from difflib import get_close_matches  # needed by few, so nobody else waits for it
 
-        alike = [each for each in known if abs(len(each) - len(name)) <= SLIP]  # a flag's has a command in it
+    known |= {name.removeprefix("PULSE_").lower() for name in flags()}
+    for name in sorted(own - known):
+        alike = [each for each in sorted(known) if abs(len(each) - len(name)) <= SLIP]
         if near := get_close_matches(name, alike, n=1, cutoff=ALIKE):
             _told.add(name)
             log.warning(

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pulse.model.errors import InvalidInput, InvalidSettings
-from pulse.settings import Settings
+from pulse.settings import Settings, tell_of_misspelt
 
 # A value for each that is not its default, as text and as what the text means.
 TWINS: dict[str, tuple[str, Any]] = {
@@ -288,7 +289,7 @@ def _flags(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]
     for parameter in command.params:
         if parameter.envvar is not None:  # which it has instead
             continue
-        yield "_".join(["PULSE", *words, str(parameter.name)]).upper()
+        yield "_".join(["PULSE", *words, str(parameter.name)]).upper().replace("-", "_")
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
             yield from _flags(child, (*words, name))
@@ -305,14 +306,43 @@ def test_a_misspelt_variable_is_told_once(caplog: pytest.LogCaptureFixture, monk
     ]
 
 
-def test_variables_of_flags_and_of_other_programs_are_left_alone(
+def test_a_misspelt_name_of_the_file_of_settings_or_of_a_credential_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.settings._told", set())
+    Settings.from_env({"PULSE_CONFG": "x", "PULSE_TOKN": "x", "PULSE_ALARM_TOKE": "x"})
+
+    assert [message.rpartition(" ")[2] for message in caplog.messages] == [
+        "PULSE_ALARM_TOKEN?",
+        "PULSE_CONFIG?",
+        "PULSE_TOKEN?",
+    ]
+
+
+def test_a_misspelt_variable_of_a_flag_is_told_by_the_command_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pulse.cli.main import cli
 
     monkeypatch.setattr("pulse.settings._told", set())
+    env = {"PULSE_JOBS_LST_LIMIT": "5", "PULSE_JOBS_LIST_LIMIT": "5", "PULSE_ZEBRA": "1", "PULSE_SINK": "1"}
+    CliRunner().invoke(cli, ["completion", "bash"], env=env)
+
+    assert caplog.messages == [
+        "PULSE_JOBS_LST_LIMIT is not a setting, so it is not read: did you mean PULSE_JOBS_LIST_LIMIT?"
+    ]
+
+
+def test_variables_of_flags_and_of_other_programs_are_left_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pulse.cli.main import cli
+    from pulse.cli.options import variables_of
+
+    monkeypatch.setattr("pulse.settings._told", set())
     others = ("PULSE_CONFIG", "PULSE_SERVER", "PULSE_SINK", "PULSE_COOKIE", "PULSE_RUNTIME_PATH", "PULSE_LATENCY_MSEC")
     names = {*_flags(cli), *others} - {f"PULSE_{each.name.upper()}" for each in fields(Settings)}
     Settings.from_env(dict.fromkeys(names - {"PULSE_CONFIG"}, "1"))
+    tell_of_misspelt(dict.fromkeys(names, "1"), lambda: variables_of(cli))
 
     assert caplog.messages == []

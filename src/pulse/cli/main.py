@@ -24,7 +24,7 @@ from pulse.cli.explain import explain
 from pulse.cli.jobs import jobs
 from pulse.cli.mcp import mcp
 from pulse.cli.migrate import migrate
-from pulse.cli.options import Group
+from pulse.cli.options import Group, variables_of
 from pulse.cli.schedules import schedules
 from pulse.cli.server import server
 from pulse.cli.tokens import tokens
@@ -32,6 +32,7 @@ from pulse.cli.top import top
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
 from pulse.cli.workers import workers
+from pulse.settings import tell_of_misspelt
 
 
 @click.group(
@@ -63,6 +64,7 @@ def cli() -> None:
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 conflict, 5 database unavailable.
     """
+    tell_of_misspelt(flags=lambda: variables_of(cli))
 
 
 for command in (

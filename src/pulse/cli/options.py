@@ -13,6 +13,8 @@ from pulse.cli.session import Session
 from pulse.model.errors import PulseError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pulse.model.jobs import JobStatus
 
 EVERYWHERE = "Everywhere"
@@ -48,6 +50,16 @@ class Group(click.Group):
             return super().invoke(ctx)
         except PulseError as error:
             ctx.exit(ctx.ensure_object(Session).refuse(error))
+
+
+def variables_of(command: click.Command, words: tuple[str, ...] = ("PULSE",)) -> Iterator[str]:
+    """Return the variables of all flags of a command and of those below it."""
+    for parameter in command.params:
+        given = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar
+        yield from given or ["_".join([*words, str(parameter.name)]).upper().replace("-", "_")]
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from variables_of(child, (*words, name))
 
 
 def write_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
