@@ -21,12 +21,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse.doors.access import LOCAL, Caller, caller
+from pulse.doors.access import LOCAL, NEEDS, Caller, caller
 from pulse.doors.grpc.access import RULES, Access
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import Forbidden, InvalidName, JobNotFound, Unauthenticated
-from pulse.model.tokens import Right, Scope, hash_of, new_secret
+from pulse.model.tokens import GRANTS, Right, Scope, ScopeKind, hash_of, new_secret
 from pulse.server import check_caller, open_server
 from pulse.settings import Settings
 from pulse.store.pool import Database
@@ -370,32 +370,46 @@ async def test_what_a_stranger_sends_is_not_even_read(client: Client, tokens: To
 @pytest.mark.parametrize(
     ("scopes", "right", "topic", "words"),
     [
-        (["work:mail"], Right.SUBMIT, "mail", "token 'web' may not submit to topic 'mail': it has work:mail"),
+        (["work:mail"], Right.SUBMIT, "mail", "submit:mail, which submitting to topic 'mail' needs; it has work:mail"),
         (
             ["submit:a", "work"],
             Right.FOLLOW,
             "b",
-            "token 'web' may not follow jobs of topic 'b': it has submit:a, work",
+            "submit:b or read, which following jobs of topic 'b' needs; it has submit:a, work",
         ),
-        (["work:a"], Right.WORK, "b\x1b", r"token 'web' may not work on topic 'b\\x1b': it has work:a"),
-        (["submit"], Right.ADMIN, None, "token 'web' may not administer: it has submit"),
-        (["submit"], Right.SET_ALARM, None, "token 'web' may not set alarms: it has submit"),
-        (["alarms:a"], Right.SET_ALARM, "b", "token 'web' may not set alarms of owner 'b': it has alarms:a"),
-        (["alarms:a"], Right.TEND_ALARM, "b", "token 'web' may not tend alarms of owner 'b': it has alarms:a"),
-        (["read"], Right.TEND, None, "token 'web' may not act on jobs and schedules: it has read"),
-        (["read"], Right.OPERATE, "*", r"token 'web' may not operate topic '\*': it has read"),
-        (["work"], Right.SEE, None, "token 'web' may not list what there is: it has work"),
-        (["work"], Right.SEE_ALARM, "b", "token 'web' may not see alarms of owner 'b': it has work"),
-        ([], Right.OPERATE, None, "token 'web' may not operate: it has no scope that this server knows"),
-        ([f"work:{n}" for n in range(12)], Right.SUBMIT, None, r"token 'web' may not submit jobs: it has .*work:9, …"),
+        (["work:a"], Right.WORK, "b\x1b", r"work:b\\x1b, which working on topic 'b\\x1b' needs; it has work:a"),
+        (["submit"], Right.ADMIN, None, "admin, which administering needs; it has submit"),
+        (["submit"], Right.SET_ALARM, None, "alarms, which setting alarms needs; it has submit"),
+        (["alarms:a"], Right.SET_ALARM, "b", "alarms:b, which setting alarms of owner 'b' needs; it has alarms:a"),
+        (
+            ["alarms:a"],
+            Right.TEND_ALARM,
+            "b",
+            "alarms:b or operate, which tending alarms of owner 'b' needs; it has alarms:a",
+        ),
+        (["read"], Right.TEND, None, "submit or operate, which acting on jobs and schedules needs; it has read"),
+        (["read"], Right.OPERATE, "*", "operate, which operating needs; it has read"),
+        (["submit"], Right.SEE, None, "read, which listing needs; it has submit"),
+        (["work"], Right.SEE_ALARM, "b", "alarms:b or read, which seeing alarms of owner 'b' needs; it has work"),
+        ([], Right.OPERATE, None, "operate, which operating needs; it has no scope that this server knows"),
+        ([f"work:{n}" for n in range(12)], Right.SUBMIT, None, "submit, which .* needs; it has .*work:9, …"),
     ],
 )
 def test_a_check_says_what_is_missing(scopes: list[str], right: Right, topic: str | None, words: str) -> None:
     found = Caller("web", tuple(Scope.parse(scope) for scope in scopes))
 
     assert not found.may(right, topic)
-    with pytest.raises(Forbidden, match=f"^{words}$"):
+    with pytest.raises(Forbidden, match=f"^token 'web' lacks the scope {words}$"):
         found.check(right, topic)
+
+
+def test_every_scope_that_is_named_has_the_right_and_none_with_less_has_it() -> None:
+    for right, (kinds, _, _) in NEEDS.items():
+        having = {kind for kind in ScopeKind if right in GRANTS[kind]}
+        smallest = {kind for kind in having if not any(GRANTS[other] < GRANTS[kind] for other in having)}
+
+        assert set(kinds) == smallest, right
+    assert NEEDS.keys() == set(Right)
 
 
 def test_a_worker_is_named_after_its_token() -> None:

@@ -421,12 +421,12 @@ async def test_whoever_may_submit_to_one_topic_makes_schedules_of_that_one(setti
         await http.client.post("/sign-in", data={"secret": secret})
 
         assert (await post(http, "/schedules/new", **MADE | {"name": "mine", "topic": "reports"})).status_code == 204
-        assert "may not submit to topic 'mail'" in await refused(
+        assert "lacks the scope submit:mail" in await refused(
             http, "/schedules/new", **MADE | {"name": "x", "task": "mail"}
         )
         await page(http, "/schedules/daily/edit", 403)
         mine = await drawn(http, "/schedules/mine/edit")
-        assert "may not submit to topic 'mail'" in await refused(
+        assert "lacks the scope submit:mail" in await refused(
             http, "/schedules/mine/edit", **mine | {"topic": "mail"}
         )
         assert (await post(http, "/alarms/new", **ONCE)).status_code == 204

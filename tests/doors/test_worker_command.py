@@ -118,7 +118,7 @@ HOOKED = TASKS + "\n@app.on_startup\ndef begin() -> None:\n    print('the hook r
     ("scopes", "said"),
     [
         (None, "this token is not known here"),
-        (["submit"], "token 'web' may not work: it has submit"),
+        (["submit"], "token 'web' lacks the scope work, which working needs; it has submit"),
     ],
 )
 def test_a_token_that_is_refused_ends_it_at_once_and_before_its_hooks(
@@ -160,7 +160,10 @@ def begin() -> None:
 @pytest.mark.parametrize(
     ("scope", "said"),
     [
-        ("work:elsewhere", "token 'web' may not work on topic 'greetings': it has work:elsewhere"),
+        (
+            "work:elsewhere",
+            "token 'web' lacks the scope work:greetings, which working on topic 'greetings' needs; it has work:elsewhere",
+        ),
         (
             "work:mail",
             "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the worker "

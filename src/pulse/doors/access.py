@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pulse.model.errors import Forbidden, LimitExceeded, ScheduleNotFound, Unauthenticated
 from pulse.model.text import check_name
-from pulse.model.tokens import ADMIN, Right, hash_of
+from pulse.model.tokens import ADMIN, PER_TOPIC, Right, ScopeKind, hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,17 +25,22 @@ if TYPE_CHECKING:
 CALLS_PER_SECOND = 5_000.0
 SHOWN_SCOPES = 10
 
-DEEDS = {
-    Right.SUBMIT: ("submit jobs", "submit to topic {}"),
-    Right.FOLLOW: ("follow jobs", "follow jobs of topic {}"),
-    Right.TEND: ("act on jobs and schedules", "act on jobs and schedules of topic {}"),
-    Right.WORK: ("work", "work on topic {}"),
-    Right.SEE: ("list what there is", "list what there is of topic {}"),
-    Right.OPERATE: ("operate", "operate topic {}"),
-    Right.ADMIN: ("administer", "administer topic {}"),
-    Right.SET_ALARM: ("set alarms", "set alarms of owner {}"),
-    Right.SEE_ALARM: ("see alarms", "see alarms of owner {}"),
-    Right.TEND_ALARM: ("tend alarms", "tend alarms of owner {}"),
+# By right: the smallest scopes that have it, and what is done with it, at all and of one topic or owner.
+NEEDS: dict[Right, tuple[tuple[ScopeKind, ...], str, str]] = {
+    Right.SUBMIT: ((ScopeKind.SUBMIT,), "submitting jobs", "submitting to topic {}"),
+    Right.FOLLOW: ((ScopeKind.SUBMIT, ScopeKind.READ), "following jobs", "following jobs of topic {}"),
+    Right.TEND: (
+        (ScopeKind.SUBMIT, ScopeKind.OPERATE),
+        "acting on jobs and schedules",
+        "acting on jobs and schedules of topic {}",
+    ),
+    Right.WORK: ((ScopeKind.WORK,), "working", "working on topic {}"),
+    Right.SEE: ((ScopeKind.READ,), "listing", "listing what there is of topic {}"),
+    Right.OPERATE: ((ScopeKind.OPERATE,), "operating", "operating topic {}"),
+    Right.ADMIN: ((ScopeKind.ADMIN,), "administering", "administering topic {}"),
+    Right.SET_ALARM: ((ScopeKind.ALARMS,), "setting alarms", "setting alarms of owner {}"),
+    Right.SEE_ALARM: ((ScopeKind.ALARMS, ScopeKind.READ), "seeing alarms", "seeing alarms of owner {}"),
+    Right.TEND_ALARM: ((ScopeKind.ALARMS, ScopeKind.OPERATE), "tending alarms", "tending alarms of owner {}"),
 }
 
 
@@ -54,7 +59,7 @@ class Caller:
 
     def check(self, right: Right, topic: str | None = None) -> None:
         if not self.may(right, topic):
-            raise Forbidden(self.name, f"may not {_deed(right, topic)}: it has {_listed(self.scopes)}")
+            raise Forbidden(self.name, f"{_lack(right, topic)}; it has {_listed(self.scopes)}")
 
     def check_topics(self, topics: Sequence[str]) -> None:
         """Check that a worker that is about to start may work on all of its topics, and say how it could start."""
@@ -92,9 +97,14 @@ def check_logged(check: Callable[[Right, str], None], name: str, topic: str | No
         raise
 
 
-def _deed(right: Right, topic: str | None) -> str:
-    general, of_topic = DEEDS[right]
-    return general if topic is None else of_topic.format(repr(topic[:200]))
+def _lack(right: Right, topic: str | None) -> str:
+    """Return which scope would do, and what for. A topic is shown as Python writes it: it may be anything."""
+    kinds, deed, deed_of = NEEDS[right]
+    if topic in {None, "*"}:
+        return f"lacks the scope {' or '.join(kinds)}, which {deed} needs"
+    shown = repr(str(topic)[:200])
+    scopes = [f"{kind}:{shown[1:-1]}" if kind in PER_TOPIC else str(kind) for kind in kinds]
+    return f"lacks the scope {' or '.join(scopes)}, which {deed_of.format(shown)} needs"
 
 
 def _listed(scopes: tuple[Scope, ...]) -> str:

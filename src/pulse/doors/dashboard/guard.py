@@ -132,7 +132,8 @@ class Guard:
         check_usable(token)
         caller = Caller(token.name, token.scopes)
         if not caller.may(LOOKING, "*"):
-            raise Forbidden(token.name, f"may not look at the dashboard: it has {', '.join(map(str, token.scopes))}")
+            has = ", ".join(map(str, token.scopes))
+            raise Forbidden(token.name, f"lacks the scope read, which it needs to look at the dashboard; it has {has}")
         return await self._services.engine.sessions.open(hash_of(secret.strip()))
 
     async def sign_out(self, visitor: Visitor) -> None:
