@@ -426,9 +426,7 @@ async def test_whoever_may_submit_to_one_topic_makes_schedules_of_that_one(setti
         )
         await page(http, "/schedules/daily/edit", 403)
         mine = await drawn(http, "/schedules/mine/edit")
-        assert "lacks the scope submit:mail" in await refused(
-            http, "/schedules/mine/edit", **mine | {"topic": "mail"}
-        )
+        assert "lacks the scope submit:mail" in await refused(http, "/schedules/mine/edit", **mine | {"topic": "mail"})
         assert (await post(http, "/alarms/new", **ONCE)).status_code == 204
         assert "may not" in await refused(http, "/alarms/new", **ONCE | {"owner": "eve"})
         await page(http, f"/alarms/{others.id}/edit", 403)

@@ -569,7 +569,7 @@ async def test_without_an_owner_it_is_the_callers_own(
 
 async def test_who_has_several_owners_has_to_say_which(engine: Engine, clock: FrozenClock) -> None:
     async with remotely(engine, caller=lambda: a_caller("web", "alarms:ada", "alarms:bob")) as alarms:
-        with pytest.raises(Forbidden, match="lacks the scope alarms:web, .*; it has alarms:ada, alarms:bob"):
+        with pytest.raises(Forbidden, match=r"lacks the scope alarms:web, .*; it has alarms:ada, alarms:bob"):
             await alarms.set(an_alarm())
         with pytest.raises(Forbidden, match="see alarms of owner 'web'"):
             await alarms.find()
@@ -677,7 +677,7 @@ async def test_tokens_have_alarms_of_their_own(engine: Engine, servers: Served) 
         assert [old.secret] != [new.secret] == [each.secret for each in await shop.secrets()][:1]
         assert len(await agent.secrets()) == 1
     async with as_token("web") as web:
-        with pytest.raises(Forbidden, match="lacks the scope alarms or read, .*; it has submit"):
+        with pytest.raises(Forbidden, match=r"lacks the scope alarms or read, .*; it has submit"):
             await web.get(hers.id)
 
 

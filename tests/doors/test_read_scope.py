@@ -130,7 +130,7 @@ async def test_what_one_may_see_and_not_tend_is_forbidden_and_what_one_may_not_s
     other = Caller("web", (Scope.parse("alarms:bob"),))
 
     assert await find_to_see(engine.alarms, both, alarm.id) == alarm
-    with pytest.raises(Forbidden, match="lacks the scope alarms:ada or operate, .*; it has read, alarms:bob"):
+    with pytest.raises(Forbidden, match=r"lacks the scope alarms:ada or operate, .*; it has read, alarms:bob"):
         await find_to_tend(engine.alarms, both, alarm.id)
     for find in (find_to_see, find_to_tend):
         with pytest.raises(AlarmNotFound):

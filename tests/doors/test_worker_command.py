@@ -161,13 +161,15 @@ def begin() -> None:
     ("scope", "said"),
     [
         (
-            "work:elsewhere",
-            "token 'web' lacks the scope work:greetings, which working on topic 'greetings' needs; it has work:elsewhere",
+            "work:other",
+            "token 'web' lacks the scope work:greetings, which working on topic 'greetings' needs; it has work:other",
         ),
         (
             "work:mail",
-            "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the worker "
-            "with --topics mail",
+            (
+                "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the worker "
+                "with --topics mail"
+            ),
         ),
     ],
 )

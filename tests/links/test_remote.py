@@ -149,7 +149,7 @@ async def test_it_shows_its_token(served: Served, engine: Engine) -> None:
         through = replace(served.start(), patience=timedelta(seconds=1))
         async with open_link(replace(through, token=secret)) as link:
             [job] = await link.submit([NewJob(task="mail")])
-            with pytest.raises(Forbidden, match="lacks the scope submit:billing, .*; it has submit:mail"):
+            with pytest.raises(Forbidden, match=r"lacks the scope submit:billing, .*; it has submit:mail"):
                 await link.submit([NewJob(task="billing")])
         for wrong, said in [(None, "no token"), ("pulse_" + "x" * 43, "not known here")]:
             async with open_link(replace(through, token=wrong)) as link:

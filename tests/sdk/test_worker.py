@@ -56,7 +56,7 @@ async def test_a_result_that_does_not_fit_its_annotation_is_refused_by_name(app:
 
     async with working(app):
         handle = await wrong.aenqueue()
-        with pytest.raises(InvalidResult, match="'shop.wrong'.*expected int, got str") as refused:
+        with pytest.raises(InvalidResult, match=r"'shop.wrong'.*expected int, got str") as refused:
             await handle.aresult(10)
         with pytest.raises(InvalidResult, match=str(handle.id)):
             await asyncio.to_thread(handle.result, 10)
@@ -70,7 +70,7 @@ async def test_a_result_that_json_has_no_number_for_makes_a_dead_letter(app: Pul
         return float("nan")
 
     async with working(app):
-        with pytest.raises(JobFailed, match="the handler finished, but .* must be a finite number, not nan"):
+        with pytest.raises(JobFailed, match=r"the handler finished, but .* must be a finite number, not nan"):
             await (await mean.aenqueue()).aresult(10)
 
 

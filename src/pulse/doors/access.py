@@ -68,12 +68,12 @@ class Caller:
         if denied and not allowed:
             self.check(Right.WORK, denied[0])
         if denied:
-            which = "topic" if len(denied) == 1 else "topics"
+            which, scopes = ("topic", "that scope") if len(denied) == 1 else ("topics", "those scopes")
+            named = _some([repr(topic[:200]) for topic in denied])
             raise Forbidden(
                 self.name,
-                f"may not work on {which} {_some([repr(topic[:200]) for topic in denied])}; it may on {_some(allowed)}: "
-                f"give it {'that scope' if len(denied) == 1 else 'those scopes'}, or start the worker with --topics "
-                f"{_some(allowed, ',')}",
+                f"may not work on {which} {named}; it may on {_some(allowed)}: give it {scopes}, or start the worker "
+                f"with --topics {_some(allowed, ',')}",
             )
 
     def worker_named(self, own: str) -> str:

@@ -48,7 +48,8 @@ def check_url(url: str) -> None:
     """Refuse what the driver would misread, without quoting more of it than the name of a driver."""
     if found := WITH_DRIVER.match(url):
         raise InvalidDatabaseUrl(
-            f"the database URL must begin with postgresql://; SQLAlchemy's {found[0]} names a driver: leave {found[1]!r} out"
+            f"the database URL must begin with postgresql://; SQLAlchemy's {found[0]} names a driver: "
+            f"leave {found[1]!r} out"
         )
     # Up to the first @ is what the driver takes for credentials, and all behind it for the name of a host.
     if url.partition("://")[2].partition("/")[0].partition("?")[0].count("@") > 1:

@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.links.portal import Portal
+from pulse.model.explaining import Explanation, Reason
 from pulse.sdk.app import Pulse
 from pulse.store import scratch
 from pulse.store.pool import Database
@@ -21,6 +24,7 @@ from pulse.testing.drain import Drain
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from datetime import timedelta
+    from uuid import UUID
 
     import pytest
 
@@ -115,6 +119,14 @@ class StageLink(DirectLink):
         super().__init__(engine)
         self.engine = engine
         self.database = database
+
+    async def explain(self, job_id: UUID) -> Explanation:
+        """Return the reason, with what a test does instead of starting a worker."""
+        found = await super().explain(job_id)
+        if found.reason is not Reason.NO_WORKER:
+            return found
+        text = f"Nothing runs by itself under the `pulse` fixture: call pulse.drain() to run topic {found.topic!r}."
+        return msgspec.structs.replace(found, text=text)
 
 
 def _keep_settings(app: Pulse, settings: Settings) -> None:

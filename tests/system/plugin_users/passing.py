@@ -34,6 +34,13 @@ def test_nothing_is_left_from_other_tests_again(pulse: PulseFixture) -> None:
     test_nothing_is_left_from_other_tests(pulse)
 
 
+def test_who_waits_without_a_drain_is_told_of_it(pulse: PulseFixture) -> None:
+    with pytest.raises(errors.ResultTimeout, match=r"call pulse\.drain\(\) to run topic") as waited:
+        shop.send_receipt.enqueue(42).result(0.1)
+
+    assert "worker" not in str(waited.value).lower()
+
+
 def test_arguments_match_by_name_however_they_were_given(pulse: PulseFixture) -> None:
     shop.send_receipt.enqueue(42, to="ada")
 
