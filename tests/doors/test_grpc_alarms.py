@@ -571,7 +571,7 @@ async def test_who_has_several_owners_has_to_say_which(engine: Engine, clock: Fr
     async with remotely(engine, caller=lambda: a_caller("web", "alarms:ada", "alarms:bob")) as alarms:
         with pytest.raises(Forbidden, match=r"lacks the scope alarms:web, .*; it has alarms:ada, alarms:bob"):
             await alarms.set(an_alarm())
-        with pytest.raises(Forbidden, match="see alarms of owner 'web'"):
+        with pytest.raises(Forbidden, match="seeing alarms of owner 'web'"):
             await alarms.find()
         made = (await alarms.set(an_alarm(owner="bob", name="n"))).alarm
         assert (await alarms.find(AlarmFilter(owner="bob"))).alarms == [made]

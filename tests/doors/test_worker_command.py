@@ -167,8 +167,8 @@ def begin() -> None:
         (
             "work:mail",
             (
-                "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the worker "
-                "with --topics mail"
+                "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the "
+                "worker with --topics mail"
             ),
         ),
     ],
