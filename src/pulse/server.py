@@ -164,8 +164,8 @@ class Server:
                 problems.append(problem)
         if len(problems) > 1:
             raise InvalidSettings("; ".join(map(str, problems)))
-        for problem in problems:
-            raise problem
+        if problems:
+            raise problems[0]
 
     async def drain(self, grace: float = CALLS_GRACE) -> None:
         """Let go of everybody, each in a way that loses nothing."""

@@ -88,4 +88,4 @@ def test_the_sql_example_submits_what_the_task_takes(worker_id: str) -> None:
     job = asyncio.run(run())
 
     assert (job["task"], job["topic"], job["receiver"]) == ("tasks.send_receipt", "mail", "ada@example.com")
-    assert UUID(job["id"])
+    assert str(UUID(job["id"])) == job["id"]

@@ -213,9 +213,9 @@ def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bo
             replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
         left = use(settings, lambda engine: _count_left(engine, wanted)) if replayed >= limit else Counted(0)
         lines = [f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."]
-        if left.count:
+        if left.number:
             lines.append(f"Left by --limit {limit}: {left}. Repeat the command to go on, or give a higher --limit.")
-        session.answer({"replayed": replayed, "left": left.count}, lambda: say_each(lines))
+        session.answer({"replayed": replayed, "left": left.number}, lambda: say_each(lines))
 
 
 async def _in_batches(
@@ -257,9 +257,9 @@ async def _question(engine: Engine, wanted: JobFilter, limit: int, total: int | 
         some = f"{limit:,} of " if limit < total else ""
         return f"Replay {some}{plural(total, 'dead letter')}?" if total else None
     found = await _count_some(engine, wanted, limit)
-    if not found.is_all and found.count < limit:
+    if not found.is_all and found.number < limit:
         return f"Replay {found}, at most {limit:,}?"
-    return f"Replay {plural(found.count, 'dead letter')}?" if found.count else None
+    return f"Replay {plural(found.number, 'dead letter')}?" if found.number else None
 
 
 async def _count_left(engine: Engine, wanted: JobFilter) -> Counted:
@@ -283,11 +283,11 @@ async def _count_some(engine: Engine, wanted: JobFilter, limit: int) -> Counted:
 class Counted(NamedTuple):
     """How many dead letters were counted, and whether those are all."""
 
-    count: int
+    number: int
     is_all: bool = True
 
     def __str__(self) -> str:
-        return f"{'' if self.is_all else 'at least '}{plural(self.count, 'dead letter')}"
+        return f"{'' if self.is_all else 'at least '}{plural(self.number, 'dead letter')}"
 
 
 def _show_outcomes(session: Session, outcomes: Outcomes, done: str) -> None:
