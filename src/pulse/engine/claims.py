@@ -301,7 +301,7 @@ class Claims:
                     answers |= await _explain(conn, bucket, group, set(moved))
             return answers
 
-        exceptions = await self._database.run(work, reserved=reserved)
+        exceptions = await self._database.run(work, reserved=reserved, of_many=True)
         if not exceptions:
             return [Answer.ACCEPTED] * len(items)
         return [exceptions.get((item.id, item.lease_id), Answer.ACCEPTED) for item in items]

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from pulse.links.portal import new_runner
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Answer, Lease
-from pulse.sdk.reporter import REFUSALS
+from pulse.sdk.reporter import ANSWERS
 from pulse.sdk.runs import Cut, Run
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Heartbeats(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_up = threading.Event()
         self._watch = LoopWatch(asyncio.get_running_loop())
+        self._suspects: list[list[Run]] = []  # parts of a refused batch, to be renewed apart from the others
 
     def stop(self) -> None:
         self._is_up.wait()
@@ -90,30 +92,50 @@ class Heartbeats(threading.Thread):
         runs = [run for run in list(self._held.values()) if run.cut not in (Cut.LOST, Cut.CANCELED)]
         if not runs:
             await heart.rest()
-        for start in range(0, len(runs), BEATS_AT_ONCE):
-            await self._renew(heart, runs[start : start + BEATS_AT_ONCE])
+        give_up_at = time.monotonic() + self._lease / 3
+        suspects = self._take_suspects(set(runs))
+        apart = {run for part in suspects for run in part}
+        fine = [run for run in runs if run not in apart] if apart else runs
+        for start in range(0, len(fine), BEATS_AT_ONCE):
+            suspects += await self._renew(heart, fine[start : start + BEATS_AT_ONCE])
+        await self._renew_apart(heart, suspects, give_up_at)
 
-    async def _renew(self, heart: Beating, runs: list[Run]) -> None:
+    def _take_suspects(self, runs: set[Run]) -> deque[list[Run]]:
+        """Those of whom one was refused at the last beat, and who are still held; the largest part first."""
+        parts = [[run for run in part if run in runs] for part in self._suspects]
+        self._suspects = []
+        return deque(sorted(filter(None, parts), key=len, reverse=True))
+
+    async def _renew_apart(self, heart: Beating, parts: deque[list[Run]], give_up_at: float) -> None:
+        """Renew them part by part, and what is refused in halves, so that nobody loses a lease with the one that is to
+        blame. That one is tried again at the next beat, after all others, and so is what there is no time for now."""
+        while parts and time.monotonic() < give_up_at:
+            part = parts.popleft()
+            for half in await self._renew(heart, part):
+                (parts if len(part) > 1 else self._suspects).append(half)
+        self._suspects += parts
+
+    async def _renew(self, heart: Beating, runs: list[Run]) -> list[list[Run]]:
+        """Renew them together. If that is refused, answer with the parts to be tried apart."""
         asked_at = time.monotonic()
         leases = [Lease(run.claim.id, run.claim.lease_id) for run in runs]
         try:
             async with asyncio.timeout(self._lease / 3):
                 answers = await heart.heartbeat(leases)
-        except REFUSALS as error:
-            log.warning("heartbeat of %d jobs was refused: %s", len(runs), error)
-            if len(runs) > 1:  # so that the others do not lose their leases with the one that is to blame
-                middle = len(runs) // 2
-                await self._renew(heart, runs[:middle])
-                await self._renew(heart, runs[middle:])
-            return
+        except ANSWERS as error:
+            who = f"{len(runs)} jobs" if len(runs) > 1 else f"job {runs[0].claim.id}"
+            log.warning("heartbeat of %s was refused: %s", who, error)
+            middle = len(runs) // 2
+            return [runs[:middle], runs[middle:]] if middle else [runs]
         except (PulseError, TimeoutError) as error:
             log.warning("heartbeat failed, trying again: %s", str(error) or "no answer in time")
-            return
+            return []
         for run, answer in zip(runs, answers, strict=True):
             if cut := ENDED.get(answer):
                 self._end(run, cut)
             else:  # BUSY too: its own transaction holds the row, so nobody can take it away
                 run.held_until = asked_at + self._lease
+        return []
 
     def _fence_ourselves(self) -> None:
         """Whoever cannot renew a lease must stop before it ends: by then the job may run elsewhere."""

@@ -40,6 +40,8 @@ TRIES = 5  # of one batch, before it is sent in halves: one of its items may be 
 PASSING = (Unavailable, LimitReached, Conflict, Unauthenticated)
 # What will be the same next time. Anything that is neither is a mistake of somebody's, and tried again a few times.
 REFUSALS = (InvalidInput, Forbidden, NotFound)
+# What is said of a batch, by a database that was reached, and may be the fault of one of its items.
+ANSWERS = (*REFUSALS, Conflict)
 
 Item = Report | Lease
 T = TypeVar("T")

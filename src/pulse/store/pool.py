@@ -258,9 +258,11 @@ class Database:
         await check_server(settings)
         return cls(settings)
 
-    def _translate(self, error: BaseException) -> PulseError:
+    def _translate(self, error: BaseException, *, of_many: bool = False) -> PulseError:
         """As `translate`. Callers of a server are not told addresses and users of its database; its log is."""
         found = translate(error)
+        if of_many and may_be_of_one(error) and not isinstance(found, InvalidInput):
+            return Conflict(f"the database refuses this for now: {type(error).__name__}: {_words(error)}")
         if not self.has_callers or not isinstance(found, DatabaseUnreachable | InvalidDatabaseUrl):
             return found
         if time.monotonic() - self._logged_at > LOG_EVERY:
@@ -283,13 +285,17 @@ class Database:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]], *, reserved: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Connection], Awaitable[T]], *, reserved: bool = False, of_many: bool = False
+    ) -> T:
         """Do one piece of work on one connection, each statement its own transaction.
 
         Conflicts are tried again at once, a lost connection until `patience` runs out. Work may therefore be done
-        twice and must be harmless to repeat: ids are minted before, fences are checked within.
+        twice and must be harmless to repeat: ids are minted before, fences are checked within. Work `of_many` items,
+        one of which may be to blame for what the database answers, spends no patience on an answer: it is a Conflict,
+        and the caller tries the items apart.
         """
-        return await self._run_on(self._reserved if reserved else self._shared, work)
+        return await self._run_on(self._reserved if reserved else self._shared, work, of_many=of_many)
 
     async def run_duty(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """As `run`, for what every process does beside its work: it gives up soon where somebody holds a lock."""
@@ -300,7 +306,7 @@ class Database:
                 raise Conflict(f"somebody held a lock for longer than {DUTY_LOCK_PATIENCE}: {cause}") from cause
             raise
 
-    async def _run_on(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_on(self, lane: Lane, work: Callable[[Connection], Awaitable[T]], *, of_many: bool = False) -> T:
         give_up_at = asyncio.get_running_loop().time() + self.settings.patience.total_seconds()
         conflicts = losses = 0
         while True:
@@ -313,16 +319,20 @@ class Database:
                 if conflicts == CONFLICT_TRIES:
                     raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
-            except (*LOST, asyncpg.LockNotAvailableError) as error:
+            except (*LOST, asyncpg.PostgresError) as error:
                 self._count(error)
                 losses += 1
                 left = give_up_at - asyncio.get_running_loop().time()
-                if left <= 0 or _is_held_row(error) or (lane is self._duties and not isinstance(error, LOST)):
-                    raise self._translate(error) from error
+                if left <= 0 or not self._is_worth_waiting(error, lane, of_many=of_many):
+                    raise self._translate(error, of_many=of_many) from error
                 await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
-            except asyncpg.PostgresError as error:
-                self._count(error)
-                raise self._translate(error) from error
+
+    def _is_worth_waiting(self, error: BaseException, lane: Lane, *, of_many: bool) -> bool:
+        if of_many and may_be_of_one(error):
+            return False
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            return lane is not self._duties and not _is_held_row(error)
+        return isinstance(error, LOST)
 
     def _count(self, error: BaseException) -> None:
         self.errors += 1
@@ -492,6 +502,20 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
                 f"cannot reach the database{where}: {reason}; is it running, is the address right?"
             )
     return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
+
+
+def may_be_of_one(error: BaseException) -> bool:
+    """Whether one row may be to blame for what Postgres has answered: others may pass without it.
+
+    An answer ends the statement, and not the connection, as its severity says, whatever code a trigger has given it.
+    Nobody's row is to blame where nothing can be written, nor for a lock on a whole table, a missing table or a missing
+    right, unless a trigger has met it: then Postgres says where ("PL/pgSQL function …").
+    """
+    if not isinstance(error, asyncpg.PostgresError) or getattr(error, "severity_en", None) != "ERROR":
+        return False
+    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.SyntaxOrAccessError):
+        return bool(getattr(error, "context", None))
+    return not isinstance(error, UNWRITABLE)
 
 
 def _is_held_row(error: BaseException) -> bool:
