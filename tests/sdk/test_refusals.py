@@ -14,6 +14,7 @@ import pytest
 
 from pulse import Pulse, Retry
 from pulse.engine.engine import Engine
+from pulse.model.jobs import JobStatus
 from pulse.settings import Settings
 from tests.refusals import Refusals, refusing
 from tests.sdk.apps_here import working
@@ -97,6 +98,30 @@ async def test_a_heartbeat_that_is_refused_ends_no_other_lease(
     assert results == list(range(COUNT))
     assert since - before < timedelta(seconds=1), "at most the beat under way when the rule was made"
     assert {(await engine.jobs.get(job_id)).attempt for job_id in ids} == {1}
+
+
+@pytest.mark.parametrize("code", [*PASSING, "40001"])
+async def test_a_result_that_is_refused_for_now_holds_up_no_other(
+    app: Pulse, engine: Engine, rule: Refusals, code: str
+) -> None:
+    held = Held(app)
+    handles = await app.aenqueue_many(held.work.call(n) for n in range(COUNT))
+    culprit = handles[CULPRIT]
+
+    async with working(app, lease=LONG):
+        await held.have_started(COUNT)
+        await rule.refuse(culprit.id, "complete", code)
+        held.go_on.set()
+        first = [await handle.aresult(5) for handle in handles if handle is not culprit]
+        later = [
+            await handle.aresult(5) for handle in await app.aenqueue_many(held.work.call(n) for n in range(20, 26))
+        ]
+        assert (await engine.jobs.get(culprit.id)).status is JobStatus.RUNNING
+        await rule.lift()
+        assert await culprit.aresult(10) == CULPRIT
+
+    assert (first, later) == ([n for n in range(COUNT) if n != CULPRIT], list(range(20, 26)))
+    assert sorted(held.started) == [*range(COUNT), *range(20, 26)], "nothing runs twice"
 
 
 async def _is(what: Any) -> bool:

@@ -277,6 +277,48 @@ async def test_one_that_may_pass_is_tried_again_behind_the_others(quick: None, e
     assert link.taken[-1] == reports[3] or len(link.taken) == 10
 
 
+async def test_one_that_takes_long_to_be_refused_keeps_no_later_one_waiting(quick: None) -> None:
+    [culprit, *others] = results(10)
+    may_end, is_stuck = asyncio.Event(), asyncio.Event()
+
+    class Slow(Refusing):
+        async def report(self, items: Sequence[Any]) -> list[Answer]:
+            if self.calls > 10 and culprit in items:
+                is_stuck.set()
+                await may_end.wait()
+            return await super().report(items)
+
+    link = Slow(lambda items: Conflict("a lock") if culprit in items and not may_end.is_set() else None)
+    ours = Reporter(cast("Link", link), lambda *_: None)
+    running = asyncio.create_task(ours.run())
+    for item in [culprit, *others[:5]]:
+        ours.report(item)
+    async with asyncio.timeout(10):
+        await is_stuck.wait()
+        for item in others[5:]:
+            ours.report(item)
+        while len(link.taken) < len(others):
+            await asyncio.sleep(0)
+        assert (culprit in link.taken, ours.unsent) == (False, 1)
+        may_end.set()
+        await ours.idle()
+    running.cancel()
+
+    assert (link.taken[-1], ours.unsent) == (culprit, 0)
+
+
+async def test_one_progress_that_is_refused_for_now_keeps_no_other_from_being_noted() -> None:
+    notes = [Progress(id=uuid4(), lease_id=1, value="1") for _ in range(10)]
+    link = Refusing(naming(notes[3], Conflict("a lock")))
+    ours = Reporter(cast("Link", link), lambda *_: None)
+    for note in notes:
+        ours.note(note)
+
+    await ours.send_notes()
+
+    assert link.taken == [note for note in notes if note is not notes[3]]
+
+
 async def test_progress_that_could_not_be_noted_goes_with_the_next_unless_that_is_newer() -> None:
     link = Refusing(lambda _: DatabaseUnreachable("away") if link.calls == 1 else None)
     ours = Reporter(cast("Link", link), lambda *_: None)
