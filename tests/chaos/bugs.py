@@ -113,7 +113,8 @@ def endless_budget() -> None:
 
 @bug
 def no_heartbeat() -> None:
-    async def renew(*_: object) -> None: ...
+    async def renew(*_: object) -> list[object]:
+        return []
 
     _replace(Heartbeats, "_renew", renew)
     _replace(Heartbeats, "_fence_ourselves", lambda _: None)

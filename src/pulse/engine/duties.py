@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from pulse.engine.apart import Apart, Steps
 from pulse.engine.fires import Fires
 from pulse.engine.instruments import Instruments
 from pulse.engine.loops import Loop
@@ -32,8 +33,9 @@ from pulse.store.watch import Look, look_at_leases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from datetime import datetime
 
-    from pulse.store.jobs import DutyPeek, Woken
+    from pulse.store.jobs import DutyPeek, Moved, Woken
     from pulse.store.pool import Connection, Database
     from pulse.store.wakeups import Wakeups
 
@@ -69,6 +71,9 @@ class Duties:
         self._schedule_poll = Poll(self._settings.schedule_tick, lambda: wakeups.is_listening)
         self._alarm_poll = Poll(self._settings.alarm_tick, lambda: wakeups.is_listening)
         self._mourners: list[Callable[[UUID], None]] = []
+        self._promoting, self._expiring, self._reaping = (
+            [Apart(deed) for _ in self._buckets] for deed in ("promoted", "expired", "reaped")
+        )
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         """Call `listener` with each job that a duty of this process dead-letters. It must not block."""
@@ -162,17 +167,44 @@ class Duties:
         woken: list[Woken] = []
         moved = 0
         if peek.until_late is not None and peek.until_late <= AT_ONCE:
-            expired = await store.expire_jobs(conn, bucket=peek.bucket, limit=BATCH)
+            expired = await self._expire_bucket(conn, peek.bucket)
             self._tell_of_dead(expired)
             moved += len(expired)
         if peek.until_due is not None and peek.until_due <= AT_ONCE:
-            promoted, woken = await store.promote_jobs(conn, bucket=peek.bucket, limit=BATCH)
+            promoted, woken = await self._promote_due(conn, peek.bucket)
             moved += promoted
         if moved:
             return AT_ONCE, woken
         # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
         ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
+        if self._promoting[peek.bucket].has_refused or self._expiring[peek.bucket].has_refused:
+            ahead.append(self._settings.tick)  # what is refused hides from the peek what is due after it
         return min(ahead, default=timedelta.max), woken
+
+    async def _expire_bucket(self, conn: Connection, bucket: int) -> list[UUID]:
+        steps = Steps(
+            lambda: store.expire_jobs(conn, bucket=bucket, limit=BATCH),
+            lambda more: store.ids_to_expire(conn, bucket=bucket, limit=BATCH + more),
+            lambda ids: store.expire_jobs_among(conn, bucket=bucket, ids=ids),
+        )
+        return [job_id for moved in await self._expiring[bucket].move(steps) for job_id in moved]
+
+    async def _promote_due(self, conn: Connection, bucket: int) -> tuple[int, list[Woken]]:
+        steps = Steps(
+            lambda: store.promote_jobs(conn, bucket=bucket, limit=BATCH),
+            lambda more: store.ids_to_promote(conn, bucket=bucket, limit=BATCH + more),
+            lambda ids: store.promote_jobs_among(conn, bucket=bucket, ids=ids),
+        )
+        moves = await self._promoting[bucket].move(steps)
+        return sum(promoted for promoted, _ in moves), [topic for _, woken in moves for topic in woken]
+
+    async def _reap_bucket(self, conn: Connection, bucket: int, ended_before: datetime) -> list[Moved]:
+        steps = Steps(
+            lambda: store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before),
+            lambda more: store.ids_to_reap(conn, bucket=bucket, limit=BATCH + more, ended_before=ended_before),
+            lambda ids: store.reap_jobs_among(conn, bucket=bucket, ended_before=ended_before, ids=ids),
+        )
+        return [job for moved in await self._reaping[bucket].move(steps) for job in moved]
 
     async def watch(self) -> timedelta:
         """Note that leases are looked after, and reap those that may be judged: after an absence of the database or of
@@ -213,7 +245,7 @@ class Duties:
             ended_before = look.ended_before if look else await store.read_clock(conn)
             reaped = 0
             for bucket in look.buckets if look else self._buckets:
-                moved = await store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before)
+                moved = await self._reap_bucket(conn, bucket, ended_before)
                 self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
                 if waits := [job.wait for job in moved if job.wait is not None]:
                     self._wakeups.wake_later(min(waits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from operator import itemgetter
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
-from asyncpg import LockNotAvailableError
+from asyncpg import LockNotAvailableError, PostgresError
 
 from pulse.model.jobs import Attempt, Claim, Job, JobHead, JobStatus, Lease, NewJob, Pause, Progress, Report
+from pulse.store.pool import may_be_of_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from asyncpg import Record
 
@@ -64,6 +66,10 @@ class Moved(NamedTuple):
     id: UUID
     status: JobStatus
     wait: timedelta | None
+
+
+class RowRefused(Exception):
+    """The database refuses to move a batch, and one row of it may be to blame."""
 
 
 class DutyPeek(NamedTuple):
@@ -321,18 +327,68 @@ async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
 
 
 async def reap_jobs(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[Moved]:
-    rows = await conn.rows("reap_jobs", bucket=bucket, limit=limit, ended_before=ended_before)
-    return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
+    with _refusing_a_row():
+        return _moved(await conn.rows("reap_jobs", bucket=bucket, limit=limit, ended_before=ended_before))
 
 
 async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[Woken]]:
-    rows = await conn.rows("promote_jobs", bucket=bucket, limit=limit)
-    return sum(row["jobs"] for row in rows), [Woken(row["topic"], row["priority"]) for row in rows]
+    with _refusing_a_row():
+        return _promoted(await conn.rows("promote_jobs", bucket=bucket, limit=limit))
 
 
 async def expire_jobs(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
-    rows = await conn.rows("expire_jobs", bucket=bucket, limit=limit)
-    return [row["id"] for row in rows]
+    with _refusing_a_row():
+        return [row["id"] for row in await conn.rows("expire_jobs", bucket=bucket, limit=limit)]
+
+
+async def ids_to_reap(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[UUID]:
+    return [row["id"] for row in await conn.rows("ids_to_reap", bucket=bucket, limit=limit, ended_before=ended_before)]
+
+
+async def ids_to_promote(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
+    return [row["id"] for row in await conn.rows("ids_to_promote", bucket=bucket, limit=limit)]
+
+
+async def ids_to_expire(conn: Connection, *, bucket: int, limit: int) -> list[UUID]:
+    return [row["id"] for row in await conn.rows("ids_to_expire", bucket=bucket, limit=limit)]
+
+
+# The limit of these three ends the scan once all are found: they are the first of their index.
+
+
+async def reap_jobs_among(conn: Connection, *, bucket: int, ended_before: datetime, ids: Sequence[UUID]) -> list[Moved]:
+    with _refusing_a_row():
+        rows = await conn.rows("reap_jobs_among", bucket=bucket, limit=len(ids), ended_before=ended_before, ids=ids)
+    return _moved(rows)
+
+
+async def promote_jobs_among(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[int, list[Woken]]:
+    with _refusing_a_row():
+        return _promoted(await conn.rows("promote_jobs_among", bucket=bucket, limit=len(ids), ids=ids))
+
+
+async def expire_jobs_among(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> list[UUID]:
+    with _refusing_a_row():
+        return [row["id"] for row in await conn.rows("expire_jobs_among", bucket=bucket, limit=len(ids), ids=ids)]
+
+
+def _moved(rows: Sequence[Record]) -> list[Moved]:
+    return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
+
+
+def _promoted(rows: Sequence[Record]) -> tuple[int, list[Woken]]:
+    return sum(row["jobs"] for row in rows), [Woken(row["topic"], row["priority"]) for row in rows]
+
+
+@contextmanager
+def _refusing_a_row() -> Iterator[None]:
+    try:
+        yield
+    except PostgresError as error:
+        if not may_be_of_one(error):
+            raise
+        # Not its detail: that is the whole row, with the payload, and this is logged.
+        raise RowRefused(f"{type(error).__name__}: {error.message}") from error
 
 
 async def peek_duties(

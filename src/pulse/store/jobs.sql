@@ -397,6 +397,7 @@ with expired as materialized (
         select pulse.now() + pulse.backoff(jobs.retry, jobs.attempt - jobs.refunded, jobs.id::text) as run_at
     ) as next
     where jobs.bucket = :bucket and jobs.status = 'RUNNING' and jobs.lease_until < :ended_before
+    -- among: and jobs.id = any(:ids::uuid[])
     limit :limit
     for no key update of jobs skip locked
 ),
@@ -518,6 +519,7 @@ with due as materialized (
     select bucket, ctid as place, status
     from pulse.jobs
     where bucket = :bucket and status in ('SCHEDULED', 'RETRYING') and run_at <= pulse.now()
+    -- among: and id = any(:ids::uuid[])
     order by run_at, id
     limit :limit
     for no key update skip locked
@@ -541,6 +543,7 @@ with late as materialized (
     select bucket, ctid as place, status
     from pulse.jobs
     where bucket = :bucket and deadline <= pulse.now() and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+    -- among: and id = any(:ids::uuid[])
     order by deadline
     limit :limit
     for no key update skip locked
@@ -560,6 +563,25 @@ tallied as (
     select :bucket, topic, was, 'DEAD_LETTERED', count(*), pulse.now() from moved group by topic, was
 )
 select id from moved;
+
+-- name: ids_to_reap(bucket, limit, ended_before)
+-- These three: what a batch is about that was refused.
+select id from pulse.jobs
+where bucket = :bucket and status = 'RUNNING' and lease_until < :ended_before
+order by lease_until
+limit :limit;
+
+-- name: ids_to_promote(bucket, limit)
+select id from pulse.jobs
+where bucket = :bucket and status in ('SCHEDULED', 'RETRYING') and run_at <= pulse.now()
+order by run_at, id
+limit :limit;
+
+-- name: ids_to_expire(bucket, limit)
+select id from pulse.jobs
+where bucket = :bucket and deadline <= pulse.now() and status in ('SCHEDULED', 'PENDING', 'RETRYING')
+order by deadline
+limit :limit;
 
 -- name: peek_duties(buckets, schedules, alarms)
 -- One read that tells the loops which buckets have anything to do, and when the next job and the next schedule fall

@@ -1,0 +1,80 @@
+"""How does a duty go on when the database refuses one of its rows? Without that one, which is tried again later.
+
+A duty moves what is due in one statement. Only if that is refused are the ids read, and moved in halves until the row
+to blame stands alone. While there is such a row the others are moved by their ids, so that it costs them nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from pulse.store.jobs import RowRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
+
+log = logging.getLogger("pulse.duties")
+
+T = TypeVar("T")
+AGAIN_AFTER = 1.0  # seconds between two tries of a refused row: it may take half a second to be refused
+LOG_EVERY = 60.0  # seconds between two lines about one row
+
+
+class Steps(NamedTuple, Generic[T]):
+    """What one duty does in one bucket."""
+
+    together: Callable[[], Awaitable[T]]  # moves a batch of what is due
+    read: Callable[[int], Awaitable[list[UUID]]]  # the ids of a batch of what is due, and of so many more
+    among: Callable[[Sequence[UUID]], Awaitable[T]]  # moves what is due among these
+
+
+class Apart:
+    """The rows of one bucket that one duty cannot move."""
+
+    def __init__(self, deed: str) -> None:
+        self._deed = deed
+        self._refused: dict[UUID, float] = {}  # when each was last logged
+        self._tried_at = 0.0
+
+    @property
+    def has_refused(self) -> bool:
+        return bool(self._refused)
+
+    async def move(self, steps: Steps[T]) -> list[T]:
+        """Move what is due; answers with what each statement did."""
+        if not self._refused:
+            try:
+                return [await steps.together()]
+            except RowRefused:
+                pass
+        ids = await steps.read(len(self._refused))
+        self._refused = {job_id: self._refused[job_id] for job_id in ids if job_id in self._refused}
+        parts: list[Sequence[UUID]] = [[job_id for job_id in ids if job_id not in self._refused]]
+        if time.monotonic() - self._tried_at >= AGAIN_AFTER:
+            self._tried_at = time.monotonic()
+            parts += [[job_id] for job_id in self._refused]
+        return [moved for part in parts for moved in await self._move(steps, part)]
+
+    async def _move(self, steps: Steps[T], ids: Sequence[UUID]) -> list[T]:
+        if not ids:
+            return []
+        try:
+            moved = await steps.among(ids)
+        except RowRefused as error:
+            if len(ids) == 1:
+                self._note(ids[0], error)
+                return []
+            middle = len(ids) // 2
+            return await self._move(steps, ids[:middle]) + await self._move(steps, ids[middle:])
+        for job_id in ids:
+            self._refused.pop(job_id, None)
+        return [moved]
+
+    def _note(self, job_id: UUID, error: RowRefused) -> None:
+        now = time.monotonic()
+        if now - self._refused.get(job_id, float("-inf")) >= LOG_EVERY:
+            self._refused[job_id] = now
+            log.warning("job %s could not be %s, trying again: %s", job_id, self._deed, error)
