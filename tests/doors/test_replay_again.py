@@ -69,7 +69,7 @@ async def test_on_the_command_line(settings: Settings, dead: list[UUID], chosen:
 
     answer = await asyncio.to_thread(call_json, "jobs", "replay", *chosen, "--yes", **env)
 
-    assert answer == {"replayed": DEAD}
+    assert answer == {"replayed": DEAD, "left": 0}
     assert await replays(settings) == [1] * DEAD
 
 
@@ -82,7 +82,7 @@ async def test_on_the_command_line_through_a_server(settings: Settings, dead: li
     finally:
         await asyncio.to_thread(served.stop)
 
-    assert answer == {"replayed": DEAD}
+    assert answer == {"replayed": DEAD, "left": 0}
     assert await replays(settings) == [1] * DEAD
 
 
@@ -91,7 +91,7 @@ async def test_on_the_command_line_a_limit_still_holds(settings: Settings, dead:
 
     answer = await asyncio.to_thread(call_json, "jobs", "replay", "--all", "--limit", 12, "--yes", **env)
 
-    assert answer == {"replayed": 12}
+    assert answer == {"replayed": 12, "left": DEAD - 12}
     assert sorted(await replays(settings)) == [0] * (DEAD - 12) + [1] * 12
 
 

@@ -32,7 +32,6 @@ from pulse.cli.top import top
 from pulse.cli.topics import topics
 from pulse.cli.worker import worker
 from pulse.cli.workers import workers
-from pulse.settings import tell_of_misspelt
 
 
 @click.group(
@@ -64,6 +63,8 @@ def cli() -> None:
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 conflict, 5 database unavailable.
     """
+    from pulse.settings import tell_of_misspelt
+
     tell_of_misspelt(flags=lambda: variables_of(cli))
 
 
