@@ -189,7 +189,7 @@ async def _has_heard(woken: list[Woken], topic: str) -> bool:
 
 
 async def test_an_outage_longer_than_patience_is_named_and_not_for_ever(server: Server, settings: Settings) -> None:
-    impatient = Settings(database_url=settings.database_url, patience=timedelta(milliseconds=300))
+    impatient = Settings(database_url=settings.database_url, patience=timedelta(seconds=2))
     async with open_engine(impatient) as engine:
         await submit_one(engine)
         await asyncio.to_thread(server.kill)
