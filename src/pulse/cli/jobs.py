@@ -163,7 +163,9 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
 @click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)
 @filter_options
 @click.option("--all", is_flag=True, help="Every dead letter, up to --limit.")
-@click.option("--limit", type=click.IntRange(min=1), default=REPLAY_LIMIT, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=REPLAY_LIMIT, show_default=True, help="Replay at most this many."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int, yes: bool, **given: Any) -> None:  # noqa: ANN401

@@ -24,7 +24,7 @@ LOG_EVERY = 60.0  # seconds between two lines about one row
 
 
 class Steps(NamedTuple, Generic[T]):
-    """What one duty does in one bucket."""
+    """The three statements by which a duty moves the jobs of one bucket."""
 
     together: Callable[[], Awaitable[T]]  # moves a batch of what is due
     read: Callable[[int], Awaitable[list[UUID]]]  # the ids of a batch of what is due, and of so many more

@@ -1,4 +1,4 @@
-"""Whose turn is it to be woken? Owners take turns, and among the alarms of one its destinations.
+"""Whose alarms are delivered next? Owners take turns, and the destinations of one owner take turns among themselves.
 
 A destination has as many slots as its breaker lets it have. So one with a hundred thousand alarms, one that never
 answers, or an owner with a thousand such, keeps nobody else waiting.
@@ -57,7 +57,7 @@ class Turns:
             del self._flying[owner]
 
     async def find(self) -> None:
-        """Find who has alarms ready: so many, from where the last look ended, and round to it."""
+        """Find the next TURNS owners with ready alarms, after the last one found; begin again after the last owner."""
         await self._database.run(self._find)
 
     async def _find(self, conn: Connection) -> None:

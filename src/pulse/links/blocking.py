@@ -58,7 +58,7 @@ def _describe(frame: FrameType) -> str:
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    """Whether a module's own code is nearer than any coroutine: it cannot await."""
+    """Return whether a module that is being imported made the call, where nothing can be awaited."""
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             return True

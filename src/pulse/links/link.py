@@ -155,7 +155,7 @@ class Link(Producing, Protocol):
         """Raise if jobs could not come just now."""
 
     async def check_access(self, worker: str, topics: Sequence[str]) -> None:
-        """Raise if whoever we are may not work on all of these topics: an unknown token, or one without the scopes."""
+        """Raise if our token is unknown, or lacks the scope to work on one of these topics."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""

@@ -213,7 +213,7 @@ def write_json(value: object, refuse: Callable[[str], Exception]) -> str:
 
 
 def _find_not_finite(value: object) -> str | None:
-    """Return what is to be said of the first nan or infinity in a value, or nothing if it has none."""
+    """Return the complaint about the first nan or infinity in a value, or None if every number is finite."""
     left: list[tuple[str, Any]] = [("", msgspec.to_builtins(value, enc_hook=_write_out))]
     while left:
         place, found = left.pop()

@@ -101,7 +101,7 @@ class Heartbeats(threading.Thread):
         await self._renew_apart(heart, suspects, give_up_at)
 
     def _take_suspects(self, runs: set[Run]) -> deque[list[Run]]:
-        """Those of whom one was refused at the last beat, and who are still held; the largest part first."""
+        """Return the refused parts of the last beat, without jobs that are no longer held; the largest first."""
         parts = [[run for run in part if run in runs] for part in self._suspects]
         self._suspects = []
         return deque(sorted(filter(None, parts), key=len, reverse=True))

@@ -38,7 +38,7 @@ class AlarmPeek(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Whose turn it is: the alarms of one owner at one destination."""
+    """The ready alarms of one owner at one destination, which are delivered in one turn."""
 
     owner: str
     destination: str
@@ -298,7 +298,7 @@ async def ready_owners(conn: Connection, *, after: str, limit: int) -> list[str]
 
 
 async def ready_turns(conn: Connection, after: Mapping[str, str], *, limit: int) -> list[Turn]:
-    """Return so many turns of each owner, those after a destination."""
+    """Return up to `limit` turns of each owner: those of the destinations after the one given for it."""
     rows = await conn.rows("ready_turns", owners=list(after), afters=list(after.values()), limit=limit)
     return [Turn(row["owner"], row["destination"]) for row in rows]
 
