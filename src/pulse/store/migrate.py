@@ -23,6 +23,8 @@ from pulse.store.pool import LOST, check_server, connect, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from pulse.settings import Settings
 
 OLDEST_SCHEMA = 14  # the oldest this release works on
@@ -60,9 +62,14 @@ class SchemaState(NamedTuple):
 
 
 def load_migrations() -> list[Migration]:
+    return [_read(int(match[1]), match[2], source.read_text()) for match, source in _find_files()]
+
+
+def _find_files() -> list[tuple[re.Match[str], Traversable]]:
+    """Return the files of the migrations in their order, with the parts of their names."""
     folder = files("pulse.store").joinpath("migrations")
     found = [(match, source) for source in folder.iterdir() if (match := _FILE.fullmatch(source.name))]
-    return sorted(_read(int(match[1]), match[2], source.read_text()) for match, source in found)
+    return sorted(found, key=lambda each: int(each[0][1]))
 
 
 def _read(version: int, name: str, text: str) -> Migration:
@@ -75,17 +82,21 @@ def split(text: str) -> list[str]:
     """A statement ends at a semicolon at the end of a line, unless that is a comment or a $$ body is open."""
     statements: list[str] = []
     lines: list[str] = []
+    is_open = False
     for line in text.splitlines():
         lines.append(line)
-        is_open = "\n".join(line for line in lines if not line.startswith("--")).count("$$") % 2
-        if line.endswith(";") and not line.startswith("--") and not is_open:
+        if line.startswith("--"):
+            continue
+        is_open ^= line.count("$$") % 2 == 1
+        if line.endswith(";") and not is_open:
             statements.append("\n".join(lines).strip())
             lines = []
     return statements
 
 
 def newest() -> int:
-    return load_migrations()[-1].version
+    """Return the version of the last migration. Every start asks for it, so the files themselves are not read."""
+    return int(_find_files()[-1][0][1])
 
 
 def render(settings: Settings) -> str:
