@@ -46,8 +46,8 @@ def make_app(services: Services) -> FastAPI:
         exception_handlers={HTTPException: _answer_nowhere},
     )
     app.state.services = services
-    for router in ROUTERS:
-        app.include_router(router)
+    # Including a router would build each of its routes anew, which takes longer than all else that a server starts.
+    app.router.routes.extend(routes())
     dashboard = Dashboard(services)
     app.state.live = dashboard.live
     app.router.routes.extend(dashboard.routes())
