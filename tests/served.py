@@ -22,7 +22,7 @@ class Served:
         self._thread: threading.Thread | None = None
 
     def start(self, **changes: Any) -> Settings:
-        self._is_up, self._stop = threading.Event(), threading.Event()
+        self._is_up = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live(changes)), name="servers")
         self._thread.start()
@@ -41,9 +41,9 @@ class Served:
                     server = await stack.enter_async_context(open_server(listening))
                     self.servers.append(server)
                     self._ports[number] = server.address.port
+                self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
                 self._is_up.set()
-                while not self._stop.is_set():
-                    await asyncio.sleep(0.01)
+                await self._stop.wait()
         except BaseException as error:
             self._error = error
             self._is_up.set()
@@ -51,7 +51,8 @@ class Served:
 
     def stop(self) -> None:
         if self._thread is not None:
-            self._stop.set()
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(30)
 
     def restart(self, **changes: Any) -> None:

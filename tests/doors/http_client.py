@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,8 @@ from pulse.server import Server, open_server
 from pulse.settings import Settings
 
 ANYWHERE = "127.0.0.1:0"
+# Nothing here speaks TLS, and a client of its own choosing would read the certificates of the whole world first.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Http(NamedTuple):
@@ -50,7 +53,10 @@ def read_refusal(response: httpx.Response) -> tuple[int, str, str]:
 async def served_http(settings: Settings, *, token: str | None = None, **changes: Any) -> AsyncIterator[Http]:
     listening = replace(settings, listen=ANYWHERE, http_listen=ANYWHERE, **changes)
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with open_server(listening) as server, httpx.AsyncClient(headers=headers, timeout=30) as client:
+    async with (
+        open_server(listening) as server,
+        httpx.AsyncClient(headers=headers, timeout=30, verify=NO_TLS) as client,
+    ):
         client.base_url = httpx.URL(f"http://{server.http_address}")
         yield Http(server, client)
 
