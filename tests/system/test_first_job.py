@@ -60,7 +60,7 @@ def until(condition: Callable[[], object], log: Path) -> None:
 def dev(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
     """`pulse dev` in the first terminal, on the file the page says to save."""
     text = getattr(request, "param", FIRST)
-    [tasks], [_, command, _] = files(text), commands(text)
+    [tasks], [*_, command, _] = files(text), commands(text)
     (tmp_path / "tasks.py").write_text(tasks)
     with (tmp_path / "dev.log").open("wb") as log:
         process = subprocess.Popen(
@@ -80,19 +80,19 @@ def log_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("text", [README, FIRST], ids=["README", "tutorial"])
-def test_it_takes_three_commands_and_eight_lines(text: str) -> None:
+def test_it_takes_four_commands_and_eight_lines(text: str) -> None:
     [tasks] = files(text)
 
     assert len([line for line in tasks.splitlines() if line and not line.startswith("#")]) <= 8
-    assert [command.split()[0] for command in commands(text)] == ["pip", "pulse", "python"]
-    assert commands(text)[0] == "pip install '/path/to/pulse[all]'"
+    assert [command.split()[0] for command in commands(text)] == ["python3", "pip", "pulse", "python"]
+    assert commands(text)[1] == "pip install '/path/to/pulse[all]'"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dev", [README], indirect=True, ids=["README"])
 @pytest.mark.usefixtures("dev")
 def test_the_readme_is_true(tmp_path: Path) -> None:
-    [greet] = commands(README)[2:]
+    [greet] = commands(README)[3:]
 
     assert said_by(greet, tmp_path) == "Hello, Ada!\n"
     assert "prints `Hello, Ada!`" in README
@@ -100,12 +100,12 @@ def test_the_readme_is_true(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_is_true(dev: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    [greet] = commands(FIRST)[2:]
+    [greet] = commands(FIRST)[3:]
     [divide, mended] = files(REST)
     fail, list_dead, show, replay, show_again = commands(REST)
     tasks, log = tmp_path / "tasks.py", log_of(tmp_path)
 
-    # Three commands.
+    # Install it, and run a job.
     assert said_by(greet, tmp_path) == "Hello, you!\n"
     assert f"$ {greet}\nHello, you!\n" in PAGE
 
@@ -119,7 +119,7 @@ def test_the_page_is_true(dev: subprocess.Popen[bytes], tmp_path: Path) -> None:
 
     # A second chance.
     tasks.write_text(before + "\n\n" + mended)
-    until(lambda: log.read_text().count("Pulse worker for tasks.py:app") == 3, log)  # it has noticed
+    until(lambda: log.read_text().count("Pulse worker for tasks.py") == 3, log)  # it has noticed
     said_by(replay.replace("ID", job_id), tmp_path)
     until(lambda: "COMPLETED" in said_by(show_again.replace("ID", job_id), tmp_path), log)
 
