@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -729,6 +730,22 @@ def test_on_a_terminal_one_is_asked_before_a_replay(pulse: Pulse, typed: str, co
     assert "Replay 1 dead letter? [y/N]" in ended.output
     assert ended.exit_code == code
     assert pulse.get(job_id).status is status
+
+
+@pytest.mark.parametrize("flags", [["--all"], ["--topic", "mail"], ["--error", "boom"]], ids=" ".join)
+def test_what_dies_while_the_question_stands_is_not_replayed(
+    pulse: Pulse, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_about = [pulse.dead_letter() for _ in range(2)]
+    later: list[UUID] = []
+    monkeypatch.setattr("pulse.cli.jobs.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("click.confirm", lambda *_, **__: later.append(pulse.dead_letter()))
+
+    ended = pulse("jobs", "replay", *flags)
+
+    assert ended.output == "2 jobs replayed.\n"
+    assert {pulse.get(job_id).status for job_id in asked_about} == {JobStatus.PENDING}
+    assert [pulse.get(job_id).status for job_id in later] == [JobStatus.DEAD_LETTERED]
 
 
 # Topics

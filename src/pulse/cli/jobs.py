@@ -18,6 +18,7 @@ from pulse.cli.session import Session, describe, use
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from pulse.engine.engine import Engine
     from pulse.engine.jobs import Outcomes
@@ -207,12 +208,13 @@ def run_now(session: Session, job_id: UUID) -> None:
 
 def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:
     with session.reach() as settings:
+        newest = use(settings, lambda engine: _find_newest(engine, wanted))
         total = use(settings, lambda engine: _count_dead(engine, wanted))
         # Asked outside the loop, which would keep the first Ctrl-C to itself.
         if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit, total))):
             click.confirm(question, abort=True, err=True)
         with progress(session, "replaying", None if total is None else min(total, limit)) as advance:
-            replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, advance))
+            replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, newest, advance))
         left = use(settings, lambda engine: _count_left(engine, wanted)) if replayed >= limit else Counted(0)
         lines = [f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."]
         if left.number:
@@ -231,16 +233,28 @@ async def _in_batches(
     return outcomes
 
 
-async def _replay_in_batches(engine: Engine, wanted: JobFilter, limit: int, advance: Callable[[int], None]) -> int:
-    """Each batch goes on where the one before it ended: a job that is replayed and dies again is not met again."""
+async def _replay_in_batches(
+    engine: Engine, wanted: JobFilter, limit: int, newest: datetime | None, advance: Callable[[int], None]
+) -> int:
+    """Replay what had died by `newest`, batch by batch, and return how many those were.
+
+    Each batch goes on where the one before it ended: a job that is replayed and dies again is not met again.
+    """
     replayed, after = 0, None
     while replayed < limit:
-        swept = await engine.jobs.replay_matching(wanted, after=after, limit=min(BATCH, limit - replayed))
+        batch = min(BATCH, limit - replayed)
+        swept = await engine.jobs.replay_matching(wanted, after=after, limit=batch, before=newest)
         replayed, after = replayed + swept.done, swept.next
         advance(swept.done)
         if after is None:
             break
     return replayed
+
+
+async def _find_newest(engine: Engine, wanted: JobFilter) -> datetime | None:
+    """Return when the newest match died: what dies later, while the question stands, was not asked about."""
+    page = await search(engine, _dead(wanted), None, 1)
+    return page.jobs[0].finished_at if page.jobs else None
 
 
 async def _count_dead(engine: Engine, wanted: JobFilter) -> int | None:
@@ -273,13 +287,18 @@ async def _count_left(engine: Engine, wanted: JobFilter) -> Counted:
 
 
 async def _count_some(engine: Engine, wanted: JobFilter, limit: int) -> Counted:
+    from pulse.model.jobs import PAGE_LIMIT
+
+    page = await search(engine, _dead(wanted), None, min(limit, PAGE_LIMIT))
+    return Counted(len(page.jobs), is_all=page.next is None)
+
+
+def _dead(wanted: JobFilter) -> JobFilter:
     import msgspec
 
-    from pulse.model.jobs import PAGE_LIMIT, JobStatus
+    from pulse.model.jobs import JobStatus
 
-    dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
-    page = await search(engine, dead, None, min(limit, PAGE_LIMIT))
-    return Counted(len(page.jobs), is_all=page.next is None)
+    return msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
 
 
 class Counted(NamedTuple):

@@ -153,15 +153,17 @@ class Jobs:
         *,
         after: str | None = None,
         limit: int = BATCH_LIMIT,
+        before: datetime | None = None,
         find: Find[JobHead] | None = None,
     ) -> Swept:
-        """Replay the dead letters that match and are there now, newest first, `limit` at most.
+        """Replay the dead letters that match and had died by `before` (now), newest first, `limit` at most.
 
         To go on, give the `next` of the answer as `after`. What dies meanwhile comes before it in the list, and so is
         left alone, whoever asks and however often.
         """
         dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
-        before = await self._database.run(store.read_clock)
+        now = await self._database.run(store.read_clock)
+        before = now if before is None else min(before, now)
         act = partial(self.replay_many, before=before)
         return await sweep(find or self.find_heads, act, dead, before=before, after=after, limit=limit)
 

@@ -17,6 +17,7 @@ from pulse.wire.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from pulse.engine.jobs import Outcomes
@@ -85,8 +86,12 @@ class RemoteJobs:
         request = pb.RunJobNowRequest(id=str(job_id))
         return convert.read_job(await self._servers.call(lambda server: server.operate.RunJobNow, request))
 
-    async def replay_matching(self, wanted: JobFilter, *, after: str | None = None, limit: int = BATCH_LIMIT) -> Swept:
-        request = pb.ReplayJobsRequest(matching=convert.write_filter(wanted), limit=limit, after=after or "")
+    async def replay_matching(
+        self, wanted: JobFilter, *, after: str | None = None, limit: int = BATCH_LIMIT, before: datetime | None = None
+    ) -> Swept:
+        request = pb.ReplayJobsRequest(
+            matching=convert.write_filter(wanted), limit=limit, after=after or "", before=convert.write_instant(before)
+        )
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)
         return Swept(answer.done, 0, answer.next if answer.HasField("next") else None)
 

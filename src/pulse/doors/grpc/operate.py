@@ -82,8 +82,9 @@ class OperateDoor(pb_grpc.OperateServicer):
         wanted = _read_dead(request.matching)
         self._check(ACT, wanted.topic or "*")
         limit = _read_limit(request.limit)
+        before = convert.read_instant(request, "before")
         swept = await self._jobs.replay_matching(
-            wanted, after=request.after or None, limit=limit, find=self._find_heads
+            wanted, after=request.after or None, limit=limit, before=before, find=self._find_heads
         )
         return pb.ActResponse(done=swept.done, next=swept.next)
 

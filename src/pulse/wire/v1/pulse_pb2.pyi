@@ -620,16 +620,18 @@ class CancelJobsRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReplayJobsRequest(_message.Message):
-    __slots__ = ("ids", "matching", "limit", "after")
+    __slots__ = ("ids", "matching", "limit", "after", "before")
     IDS_FIELD_NUMBER: _ClassVar[int]
     MATCHING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     matching: JobFilter
     limit: int
     after: str
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    before: _timestamp_pb2.Timestamp
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., matching: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RunJobNowRequest(_message.Message):
     __slots__ = ("id",)
