@@ -19,7 +19,7 @@ from typing import Any
 import asyncpg
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.server import Server, open_server
@@ -34,6 +34,8 @@ QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 ]
+
+expect.set_options(timeout=20_000)  # milliseconds: machines that run tests stand still for seconds at times
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -97,7 +97,7 @@ def test_through_a_server_alone_the_database_is_not_seen(server_url: str) -> Non
 
 def test_each_server_of_the_url_is_asked(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
-    monkeypatch.setattr("pulse.links.remote_doctor.PATIENCE", 0.5)
+    monkeypatch.setattr("pulse.links.remote_doctor.PATIENCE", 3)
     monkeypatch.setattr("pulse.links.remote_doctor.__version__", "9.9")
     result = call("doctor", "--json", PULSE_SERVER_URL=f"{server_url},grpc://127.0.0.1:1")
 

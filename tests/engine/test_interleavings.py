@@ -288,7 +288,7 @@ async def test_a_submit_committed_long_after_its_time_is_claimed_all_the_same(
             await claim_one(engine)
         await late.execute("commit")
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (claims := await engine.claims.claim("mail", worker="w1", slots=10)):
                 await asyncio.sleep(0)
 
@@ -305,7 +305,7 @@ async def test_a_backlog_does_not_hide_a_late_commit(engine: Engine, settings: S
         await claim_one(engine)
         await late.execute("commit")
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while row["id"] != (await claim_one(engine)).id:
                 await asyncio.sleep(0)
 

@@ -437,7 +437,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: Pulse, caplog
         time.sleep(3)  # noqa: ASYNC251  that is the mistake
 
     with caplog.at_level(logging.WARNING, "pulse.worker"):
-        async with working(app, lease=timedelta(seconds=1)):
+        async with working(app, lease=timedelta(seconds=2)):
             handle = await block.aenqueue()
             await handle.aresult(20)
             job = await handle.ajob()
@@ -781,7 +781,7 @@ async def test_without_notifications_work_is_found_by_polling(settings: Settings
 
     async with working(app):
         for number in range(5):
-            assert await (await work.aenqueue(number)).aresult(2) == number
+            assert await (await work.aenqueue(number)).aresult(20) == number
 
 
 @pytest.mark.parametrize("settings", ["direct"], indirect=True)
@@ -856,7 +856,7 @@ async def test_what_stood_in_line_until_its_lease_had_ended_is_not_begun(
     monkeypatch.setattr(Run, "may_begin", too_late_at_look(1))
     async with working(app):
         handle = await work.aenqueue()
-        await handle.aresult(10)
+        await handle.aresult(30)
         job = await handle.ajob()
 
     assert began == [1]
