@@ -181,7 +181,7 @@ def test_sleeping_agent(example: Example) -> None:
     completed = "select count(*) from pulse.jobs where status = 'COMPLETED'"
     with example.running("pulse", "dev"), example.running("python", "agent.py"):
         until(lambda: diary.exists() and "done" in diary.read_text(), example)
-        # The agent may have written its last line before its job, and the answer to the call that woke it, are on record.
+        # The agent may write its last line before its job and the answer to the call that woke it are on record.
         until(lambda: example.query(delivered) and example.query(completed) == 3, example)
 
     assert diary.read_text().splitlines() == [
