@@ -268,4 +268,4 @@ async def test_a_delivery_that_a_failover_lost_does_not_share_its_fence_with_the
 
     assert newer.lease_id > lost.lease_id
     assert await alarm_store.held_wakes(conn, [lost]) == set()
-    assert await alarm_store.held_wakes(conn, [newer]) == {alarm.id}
+    assert await alarm_store.held_wakes(conn, [newer]) == {newer.claim}

@@ -88,6 +88,36 @@ async def test_a_row_that_somebody_has_locked_holds_up_no_other_record(
     assert len(endpoint.calls) == 2
 
 
+async def test_two_wakes_of_one_alarm_that_are_recorded_together_both_leave_a_line(
+    engine: Engine, endpoint: Endpoint, clock: FrozenClock, settings: Settings
+) -> None:
+    """The first found its row locked, by the transaction that set the alarm anew, and waited for the next record."""
+    alarm = await set_one(engine, endpoint, name="tea")
+    await clock.advance(MINUTE)
+    wakes = engine.duties.wakes
+    await wakes.step()
+    await asyncio.wait(list(wakes._flying))
+    async with connected(settings.database_url) as conn:
+        transaction = conn.transaction()
+        await transaction.start()
+        await conn.execute("select from pulse.alarms where id = $1 for no key update", alarm.id)
+        await wakes.records.record()
+        await transaction.rollback()
+    await set_one(engine, endpoint, name="tea")
+    await clock.advance(MINUTE)
+    await wakes.step()
+    await asyncio.wait(list(wakes._flying))
+    assert len(wakes.records.landed) == 2
+
+    await wakes.records.record()
+
+    lines = await log_of(engine, alarm)
+    assert [(line.outcome, line.note) for line in lines] == [
+        (DeliveryOutcome.DELIVERED, "it was set anew meanwhile"),
+        (DeliveryOutcome.DELIVERED, None),
+    ]
+
+
 @pytest.mark.parametrize("where", ["decide", "database"])
 async def test_one_that_cannot_be_recorded_holds_up_no_other(
     engine: Engine, endpoint: Endpoint, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, where: str

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -22,7 +21,7 @@ from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
 from pulse.model.waking import ERROR_LIMIT, Answered, Ringing, Verdict, decide, give_up
 from pulse.store import alarms as store
-from pulse.store.jobs import read_clock
+from pulse.store.jobs import ClaimKey, read_clock
 
 if TYPE_CHECKING:
     from pulse.delivery.wake import Delivered
@@ -100,20 +99,20 @@ class Records:
         verdicts = [decided(each, now) for each in landed]
         wakes = [_wake(each) for each in landed]
         moved = await store.record_wakes(conn, wakes, verdicts)
-        locked: set[UUID] = set()
-        if left := [wake for wake in wakes if wake.ringing.id not in moved]:
+        locked: set[ClaimKey] = set()
+        if left := [wake for wake in wakes if wake.ringing.claim not in moved]:
             locked = await store.held_wakes(conn, [wake.ringing for wake in left])
         self._instruments.wake_outcomes.update(
-            verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.ringing.id in moved
+            verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.ringing.claim in moved
         )
-        if gone := [wake for wake in left if wake.ringing.id not in locked]:
+        if gone := [wake for wake in left if wake.ringing.claim not in locked]:
             outcomes = [DeliveryOutcome.FAILED if wake.error else DeliveryOutcome.DELIVERED for wake in gone]
             if late := await store.log_late(conn, gone, outcomes):
                 self._instruments.wake_outcomes[DeliveryOutcome.LATE.value] += late
                 log.warning("%d deliveries came after their leases had ended, and are not counted", late)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
             self._wakeups.wake_later(min(ahead))
-        return [each for each in landed if each.ringing.id in locked]
+        return [each for each in landed if each.ringing.claim in locked]
 
     def _spread(self) -> float:
         return random.uniform(*JITTER) if self._settings.alarm_jitter else 1.0  # noqa: S311

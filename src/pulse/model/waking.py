@@ -38,6 +38,11 @@ class Ringing(msgspec.Struct, frozen=True):
     lateness: timedelta
 
     @property
+    def claim(self) -> tuple[UUID, int]:
+        """What tells it from every other claim, also of the same alarm."""
+        return self.id, self.lease_id
+
+    @property
     def wake_id(self) -> str:
         return wake_id(self.id, self.revision, self.occurrence)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
+    from pulse.store.jobs import ClaimKey
     from pulse.store.pool import Connection
 
 _HEADERS = msgspec.json.Decoder(dict[str, str])
@@ -314,8 +315,8 @@ async def claim_alarms(conn: Connection, quotas: Mapping[Turn, int], *, lease: t
     return [_ringing(row) for row in rows]
 
 
-async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequence[Verdict]) -> set[UUID]:
-    """The alarms whose claims still stood."""
+async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequence[Verdict]) -> set[ClaimKey]:
+    """Return the claims that still stood. Two of one alarm may be among the wakes: only the newer one does."""
     is_same = (wake.ringing.occurrence == made.occurrence for wake, made in zip(wakes, verdicts, strict=True))
     rows = await conn.rows(
         "record_wakes",
@@ -335,7 +336,7 @@ async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequen
         answers=[wake.answer for wake in wakes],
         notes=_unless(None, [verdict.note for verdict in verdicts]),
     )
-    return {row["id"] for row in rows}
+    return {(row["id"], row["lease_id"]) for row in rows}
 
 
 def _unless(usual: object, values: list[Any]) -> list[Any]:
@@ -343,10 +344,11 @@ def _unless(usual: object, values: list[Any]) -> list[Any]:
     return [] if values.count(usual) == len(values) else values
 
 
-async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[UUID]:
-    """Those whose claims still stand."""
+async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[ClaimKey]:
+    """Return the claims that still stand."""
     ids, lease_ids = [each.id for each in ringing], [each.lease_id for each in ringing]
-    return {row["id"] for row in await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)}
+    rows = await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)
+    return {(row["id"], row["lease_id"]) for row in rows}
 
 
 async def log_late(conn: Connection, wakes: Sequence[Wake], outcomes: Sequence[DeliveryOutcome]) -> int:

@@ -315,14 +315,14 @@ logged as (
     from moved
     on conflict do nothing
 )
-select id from moved;
+select id, lease_id from moved;
 
 -- name: held_wakes(ids, lease_ids)
 -- Those whose claim still stands.
-select mine.id
+select mine.id, mine.lease_id
 from unnest(:ids::uuid[], :lease_ids::bigint[]) as wanted (id, lease_id)
 cross join lateral (
-    select id from pulse.alarms
+    select id, lease_id from pulse.alarms
     where alarms.id = wanted.id and alarms.lease_id = wanted.lease_id and num_nulls(lease_until) = 0
     offset 0
 ) as mine;
