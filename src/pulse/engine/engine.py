@@ -24,7 +24,7 @@ from pulse.model.ids import Mint
 from pulse.store import embedded
 from pulse.store.dev_notes import with_notes
 from pulse.store.jobs import read_clock
-from pulse.store.migrate import check
+from pulse.store.migrate import check_over
 from pulse.store.pool import Database
 from pulse.store.schema import check_schema
 from pulse.store.wakeups import Wakeups
@@ -113,8 +113,8 @@ async def open_engine(settings: Settings, *, has_callers: bool = False) -> Async
     Without a database in the settings, the embedded one is used if it runs: `pulse db start` starts it.
     """
     settings = _with_database(settings)
-    state = await check(settings)
     async with await Database.connect(settings) as database:
+        state = await database.run(lambda conn: check_over(conn, settings.schema))
         database.has_callers = has_callers
         engine = Engine(database, buckets=state.buckets)
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 
 from pulse.model.errors import InvalidSettings, SchemaMismatch
-from pulse.store.pool import LOST, check_server, connect, translate
+from pulse.store.pool import LOST, Connection, connect, connect_checked, translate
 from pulse.store.statements import in_schema
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def _steps(migration: Migration, settings: Settings) -> list[str]:
 
 async def migrate(settings: Settings) -> list[Migration]:
     """Apply what is missing; answers with what was applied."""
-    await check_server(settings)
-    conn = await _connect(settings)
+    conn = await connect_checked(settings)
     try:
         state = await read_state(conn, settings.schema)
         if state.version and state.buckets != settings.buckets and settings.buckets != 1:
@@ -164,8 +163,16 @@ async def _apply(conn: asyncpg.Connection, sql: str, schema: str) -> None:
 
 async def check(settings: Settings) -> SchemaState:
     """Read the schema's age and refuse one outside the range this release works with."""
-    state = await read_age(settings)
-    if problem := mismatch(state, settings.schema):
+    return _checked(await read_age(settings), settings.schema)
+
+
+async def check_over(conn: Connection, schema: str) -> SchemaState:
+    """Do as `check` does, over a connection that is open."""
+    return _checked(await read_state(conn, schema), schema)
+
+
+def _checked(state: SchemaState, schema: str) -> SchemaState:
+    if problem := mismatch(state, schema):
         raise SchemaMismatch(problem)
     return state
 
@@ -197,17 +204,18 @@ def mismatch(state: SchemaState, schema: str) -> str | None:
     return None
 
 
-async def read_state(conn: asyncpg.Connection, schema: str) -> SchemaState:
+async def read_state(conn: asyncpg.Connection | Connection, schema: str) -> SchemaState:
     """What is there, without assuming that anything is."""
-    if not await conn.fetchval("select to_regclass($1) is not null", f'"{schema}".migrations'):
+    [found] = await conn.fetch("select to_regclass($1) is not null as is_there", f'"{schema}".migrations')
+    if not found["is_there"]:
         return SchemaState(0, 0, 0)
-    row = await conn.fetchrow(
+    [row] = await conn.fetch(
         in_schema("select max(version) as version, max(works_from) as works_from from pulse.migrations", schema)
     )
-    if row is None or row["version"] is None:
+    if row["version"] is None:
         return SchemaState(0, 0, 0)
-    buckets = await conn.fetchval(in_schema("select buckets from pulse.installation", schema))
-    return SchemaState(row["version"], row["works_from"], buckets)
+    [installation] = await conn.fetch(in_schema("select buckets from pulse.installation", schema))
+    return SchemaState(row["version"], row["works_from"], installation["buckets"])
 
 
 async def _connect(settings: Settings) -> asyncpg.Connection:

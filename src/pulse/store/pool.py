@@ -205,6 +205,11 @@ class Lane:
         self._open.add(raw)
         return raw
 
+    def keep(self, raw: RawConnection) -> None:
+        """Have a connection that was opened elsewhere, as ours are, and that nobody uses."""
+        self._open.add(raw)
+        self._give_back(raw)
+
     def _give_back(self, raw: RawConnection) -> None:
         if raw.is_closed() or raw.is_in_transaction() or self._is_closed:
             self._drop(raw)
@@ -255,8 +260,10 @@ class Database:
     @classmethod
     async def connect(cls, settings: Settings) -> Database:
         """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
-        await check_server(settings)
-        return cls(settings)
+        raw = await connect_checked(settings)
+        database = cls(settings)
+        database._shared.keep(raw)
+        return database
 
     def _translate(self, error: BaseException, *, of_many: bool = False) -> PulseError:
         """As `translate`. Callers of a server are not told addresses and users of its database; its log is."""
@@ -424,21 +431,28 @@ def _tells(error: BaseException) -> int:
     return (not isinstance(error, TimeoutError)) + (not isinstance(error, LOST))
 
 
-async def check_server(settings: Settings) -> None:
-    """Refuse a server on which our promises would not hold, before anything is done there."""
+async def connect_checked(settings: Settings) -> RawConnection:
+    """Open a connection, but not to a server on which our promises would not hold."""
     try:
         conn = await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
         raise translate(error, settings) from None
     try:
-        facts = await conn.fetchrow(
-            "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
-            "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
-        )
+        await _check_server(conn)
     except (*LOST, asyncpg.PostgresError) as error:
-        raise translate(error, settings) from None
-    finally:
         conn.terminate()
+        raise translate(error, settings) from None
+    except BaseException:
+        conn.terminate()
+        raise
+    return conn
+
+
+async def _check_server(conn: RawConnection) -> None:
+    facts = await conn.fetchrow(
+        "select current_setting('server_version_num')::int as version, pg_is_in_recovery() as is_standby, "
+        "current_setting('transaction_read_only') as read_only, current_setting('server_encoding') as encoding"
+    )
     assert facts is not None
     if facts["version"] // 10_000 < OLDEST_POSTGRES:
         raise UnsupportedDatabase(
