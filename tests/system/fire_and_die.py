@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import asyncpg
+import psycopg
 
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
@@ -75,10 +76,23 @@ async def fire(url: str) -> None:
         await Engine(database, buckets=int(os.environ.get("PULSE_BUCKETS", "1"))).duties.fires.fire_due()
 
 
+def sessions(url: str) -> set[int]:
+    """Return the backends of everybody who is connected to this database now, but for whoever asks."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        asked = (
+            "select pid from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
+        )
+        return {pid for (pid,) in conn.execute(f"{asked} and pid <> pg_backend_pid()")}
+
+
 def serve(work: Callable[[str], Coroutine[Any, Any, None]], plant: Callable[[str, str, str], None] = plant) -> None:
-    """A process for each line, which does the work and ends as the line says."""
+    """A process for each line, which does the work and ends as the line says.
+
+    It has ended when its sessions have: what it sent just before is still carried out, however late on a busy machine.
+    """
     for line in sys.stdin:
         url, when, what, how = line.split()
+        others = sessions(url)
         if (pid := os.fork()) == 0:
             try:
                 plant(when, what, how)
@@ -88,6 +102,8 @@ def serve(work: Callable[[str], Coroutine[Any, Any, None]], plant: Callable[[str
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
+        while sessions(url) - others:
+            time.sleep(0.005)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 
