@@ -16,6 +16,7 @@ from pulse.cli.output import say
 from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs
 from pulse.cli.worker_run import leave
+from pulse.doors.http.port import send_at_once
 from pulse.doors.mcp import McpDoor
 from pulse.doors.mcp_http import PATH, HttpServer, McpGate, OwnToken, check_mcp_exposure, make_app
 from pulse.engine.engine import open_engine
@@ -135,9 +136,11 @@ async def _serve_http(plan: McpPlan, settings: Settings, way: Way, door: McpDoor
 def _listening(wanted: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
     try:
-        return socket.create_server((wanted.host, wanted.port), family=family)
+        listener = socket.create_server((wanted.host, wanted.port), family=family)
     except (OSError, OverflowError) as error:
         raise InvalidOption("http", str(wanted), f"it cannot be listened on ({error})") from error
+    send_at_once(listener)
+    return listener
 
 
 def _introduce(address: Address, *, has_tokens: bool) -> None:

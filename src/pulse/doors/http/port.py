@@ -83,6 +83,15 @@ def _tls(settings: Settings) -> dict[str, Any]:
     return found
 
 
+def send_at_once(listener: socket.socket) -> None:
+    """Let each connection of this listener send small packets at once.
+
+    The head and the body of an answer are two packets. Without this the second waits until the first is acknowledged,
+    which takes a client 40 ms. asyncio sets the option only on sockets whose protocol was named when they were made.
+    """
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def _bind(address: Address) -> socket.socket:
     try:
         family, kind, _, _, where = socket.getaddrinfo(
@@ -91,6 +100,7 @@ def _bind(address: Address) -> socket.socket:
         found = socket.socket(family, kind)
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            send_at_once(found)
             found.bind(where)
             found.setblocking(False)
         except OSError:
