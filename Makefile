@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Test processes: three by default. The smallest machine we promise to work on has two cores, and tests also wait.
-JOBS ?= 3
+# Test processes: four by default. The smallest machine we promise to work on has two cores, and tests also wait.
+JOBS ?= 4
 # Which tests `test-system` and `test-buckets` run: all by default, or folders, as in `make test-system TESTS=tests/store`.
 TESTS ?=
 

@@ -18,6 +18,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
 from pulse.engine.marks import Marks
+from pulse.sdk.collector import calm_collector
 from pulse.settings import Settings
 from pulse.store import embedded
 from pulse.store import migrate as migrations
@@ -68,6 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first, so that in the end no process works alone."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of collected tests to nobody's collector: they live as long as this process does."""
+    calm_collector()
 
 
 def pytest_report_header() -> str:
