@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 
 from pulse.cli.mcp_run import _listening
 from pulse.doors.http.front import Front
+from pulse.doors.http.port import HttpPort
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import InvalidSettings
@@ -25,6 +27,7 @@ from pulse.server import check_exposure, open_server
 from pulse.settings import Settings
 from pulse.store.pool import Database
 from tests.doors.http_client import ANYWHERE, Http, read_refusal, served_http
+from tests.waiting import until
 
 JSON = {"content-type": "application/json"}
 LIMIT = 4 << 20
@@ -234,6 +237,59 @@ async def test_a_stream_goes_on_though_its_viewer_promised_a_body(hasty: Http, m
     async with asyncio.timeout(PATIENCE):
         await reader.readuntil(b": still here")
     writer.close()
+
+
+ANSWER = bytes(24 << 20)  # more than the kernel keeps for both sides
+
+
+@asynccontextmanager
+async def asked_for_much(settings: Settings, deadline: timedelta) -> AsyncIterator[tuple[HttpPort, socket.socket]]:
+    """A server whose answer is on its way to a client that has read none of it."""
+    port = HttpPort(replace(settings, http_listen=ANYWHERE, http_deadline=deadline), Response(ANSWER))
+    await port.start()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, port.address)
+        client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        try:
+            yield port, client
+        finally:
+            await port.stop(0)
+
+
+def connections_of(port: HttpPort) -> set[Any]:
+    return port._server.server_state.connections
+
+
+async def test_who_never_reads_an_answer_is_let_go_with_what_it_holds(settings: Settings) -> None:
+    async with asked_for_much(settings, HASTE) as (port, client):
+
+        async def is_served() -> bool:
+            return bool(connections_of(port))
+
+        async def is_let_go() -> bool:
+            return not connections_of(port)
+
+        await until(is_served, PATIENCE)
+        await until(is_let_go, PATIENCE)
+
+        loop, got = asyncio.get_running_loop(), 0
+        with suppress(ConnectionResetError):
+            while some := await loop.sock_recv(client, 1 << 20):
+                got += len(some)
+        assert got < len(ANSWER)
+
+
+async def test_who_reads_slowly_gets_it_all(settings: Settings) -> None:
+    async with asked_for_much(settings, timedelta(seconds=1)) as (_, client):
+        loop, got, began = asyncio.get_running_loop(), 0, time.monotonic()
+        while got < len(ANSWER):
+            some = await loop.sock_recv(client, 1 << 20)
+            assert some
+            got += len(some)
+            if time.monotonic() - began < 2:  # twice the deadline, and as fast as it comes after that
+                await asyncio.sleep(0.05)
 
 
 # --- going down
