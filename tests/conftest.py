@@ -221,4 +221,4 @@ class _Opened:
 def impatient(settings: Settings) -> Settings:
     from datetime import timedelta
 
-    return replace(settings, patience=timedelta(milliseconds=200))
+    return replace(settings, patience=timedelta(seconds=1))

@@ -33,7 +33,7 @@ def postgres() -> Iterator[Server]:
 async def test_a_page_says_that_the_database_is_away_and_goes_on_by_itself(
     postgres: Server, migrated: Settings, visiting: Visiting
 ) -> None:
-    own = replace(migrated, database_url=postgres.dsn, patience=timedelta(milliseconds=200))
+    own = replace(migrated, database_url=postgres.dsn, patience=timedelta(seconds=2))
     await migrate(own)
     async with open_house(own) as house:
         visit = await visiting(house)

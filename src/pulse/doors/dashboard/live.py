@@ -25,6 +25,7 @@ MOST_OF_ONE = 20  # streams of a session
 MOST_OF_MANY = 100  # of a token or an address, which several people may share: others get at least half of the rooms
 BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
 REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
+REST_IN_TROUBLE = 1  # most of it was waiting for the database, and viewers want to know when that is back
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -102,8 +103,9 @@ class Room:
             if news != self._newest:
                 self._newest = news
                 self._tell(news)
+            rest = REST_IN_TROUBLE if news.event == "trouble" else REST
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(self._every, REST * (clock() - began))):
+                async with asyncio.timeout(max(self._every, rest * (clock() - began))):
                     await self._touched.wait()
 
     async def _look(self) -> News:
