@@ -627,7 +627,7 @@ def test_dead_letters_are_replayed_by_what_they_have_in_common(pulse: Pulse) -> 
     assert pulse("jobs", "replay", "--topic", "mail", "--yes").output == "1 job replayed.\n"
     assert pulse.get(mail).status is JobStatus.PENDING
     assert pulse.get(other).status is JobStatus.DEAD_LETTERED
-    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0}
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0, "next": None}
     assert pulse("jobs", "replay", "--all", "--yes").output == "No dead letter was replayed.\n"
 
 
@@ -635,7 +635,8 @@ def test_a_limit_bounds_what_is_replayed(pulse: Pulse) -> None:
     for _ in range(3):
         pulse.dead_letter()
 
-    assert pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes") == {"replayed": 2, "left": 1}
+    answer = pulse.json("jobs", "replay", "--all", "--limit", 2, "--yes")
+    assert (answer["replayed"], answer["left"]) == (2, 1)
 
 
 @pytest.mark.parametrize("flags", [["--all"], ["--topic", "mail"], ["--error", "boom"]], ids=" ".join)
@@ -643,11 +644,18 @@ def test_what_a_limit_leaves_is_said_with_how_to_go_on(pulse: Pulse, flags: list
     for _ in range(3):
         pulse.dead_letter()
 
-    first, second = (pulse("jobs", "replay", *flags, "--limit", limit, "--yes").output for limit in (1, 2))
+    first = pulse("jobs", "replay", *flags, "--limit", 1, "--yes").output
+    said = "1 job replayed.\nLeft by --limit 1: 2 dead letters. To go on: repeat with --after "
+    assert first.startswith(said)
+    second = pulse("jobs", "replay", *flags, "--limit", 2, "--yes", "--after", first.removeprefix(said).strip())
+    assert second.output == "2 jobs replayed.\n"
 
-    how = "Repeat the command to go on, or give a higher --limit."
-    assert first == f"1 job replayed.\nLeft by --limit 1: 2 dead letters. {how}\n"
-    assert second == "2 jobs replayed.\n"
+
+def test_ids_have_nothing_to_go_on_after(pulse: Pulse) -> None:
+    refused = pulse("jobs", "replay", pulse.dead_letter(), "--after", "x")
+
+    assert refused.exit_code == 2
+    assert "--after goes on with a filter or with --all, not with IDs." in refused.output
 
 
 def test_help_names_the_limit_of_a_replay() -> None:
@@ -662,8 +670,8 @@ def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.M
     dead = [pulse.dead_letter() for _ in range(7)]
 
     assert pulse.json("jobs", "replay", *dead[:3])["replayed"] == 3
-    assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes") == {"replayed": 3, "left": 1}
-    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0}
+    assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes")["left"] == 1
+    assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0, "next": None}
     assert pulse.json("jobs", "cancel", *dead)["canceled"] == 7
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -69,7 +70,7 @@ async def test_on_the_command_line(settings: Settings, dead: list[UUID], chosen:
 
     answer = await asyncio.to_thread(call_json, "jobs", "replay", *chosen, "--yes", **env)
 
-    assert answer == {"replayed": DEAD, "left": 0}
+    assert answer == {"replayed": DEAD, "left": 0, "next": None}
     assert await replays(settings) == [1] * DEAD
 
 
@@ -82,17 +83,25 @@ async def test_on_the_command_line_through_a_server(settings: Settings, dead: li
     finally:
         await asyncio.to_thread(served.stop)
 
-    assert answer == {"replayed": DEAD, "left": 0}
+    assert answer == {"replayed": DEAD, "left": 0, "next": None}
     assert await replays(settings) == [1] * DEAD
 
 
-async def test_on_the_command_line_a_limit_still_holds(settings: Settings, dead: list[UUID]) -> None:
+@pytest.mark.parametrize("chosen", [["--all"], ["--error", "wanted"]], ids=" ".join)
+async def test_on_the_command_line_what_a_limit_left_comes_next(
+    settings: Settings, dead: list[UUID], chosen: list[str]
+) -> None:
+    """Those that died again are the most recent ones, and would be replayed again and again by the same command."""
     env = {"PULSE_DATABASE_URL": settings.database_url, "PULSE_SCHEMA": settings.schema}
+    replay = partial(call_json, "jobs", "replay", *chosen, "--yes", **env)
 
-    answer = await asyncio.to_thread(call_json, "jobs", "replay", "--all", "--limit", 12, "--yes", **env)
-
-    assert answer == {"replayed": 12, "left": DEAD - 12}
+    first = await asyncio.to_thread(replay, "--limit", 12)
+    assert (first["replayed"], first["left"]) == (12, DEAD - 12)
     assert sorted(await replays(settings)) == [0] * (DEAD - 12) + [1] * 12
+
+    second = await asyncio.to_thread(replay, "--limit", DEAD, "--after", first["next"])
+    assert second == {"replayed": DEAD - 12, "left": 0, "next": None}
+    assert await replays(settings) == [1] * DEAD
 
 
 async def test_on_the_dashboard(settings: Settings, dead: list[UUID]) -> None:

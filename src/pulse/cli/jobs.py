@@ -167,13 +167,23 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=REPLAY_LIMIT, show_default=True, help="Replay at most this many."
 )
+@click.option("--after", metavar="NEXT", help="Go on after an earlier replay: the `next` it ended with.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int, yes: bool, **given: Any) -> None:  # noqa: ANN401
+def replay(
+    session: Session,
+    /,
+    job_ids: tuple[UUID, ...],
+    all: bool,
+    limit: int,
+    after: str | None,
+    yes: bool,
+    **given: Any,  # noqa: ANN401
+) -> None:
     """Send dead letters back to work, with a fresh budget of attempts.
 
     Name them by ID, or by what they have in common; then you are asked first, and where there is no terminal to ask
-    on, --yes is needed. One command replays as many as --limit allows, and says how many are left.
+    on, --yes is needed. One command replays as many as --limit allows, most recent first, and says how to go on.
 
     \b
     Examples:
@@ -181,6 +191,8 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
       pulse jobs replay --topic mail --error timeout --since 1d
       pulse jobs replay --all --limit 100 --yes
     """
+    if job_ids and after is not None:
+        raise click.UsageError("--after goes on with a filter or with --all, not with IDs.")
     is_filtered = any(value is not None for value in given.values())
     if [bool(job_ids), is_filtered, all].count(True) != 1:
         raise click.UsageError("give either IDs, or a filter such as --topic, or --all.")
@@ -189,7 +201,7 @@ def replay(session: Session, /, job_ids: tuple[UUID, ...], all: bool, limit: int
             outcomes = session.use(lambda engine: _in_batches(job_ids, engine.jobs.replay_many, advance))
         _show_outcomes(session, outcomes, "replayed")
     elif yes or sys.stdin.isatty():
-        _replay_matching(session, make_filter(given), limit, ask=not yes)
+        _replay_matching(session, make_filter(given), limit, after, ask=not yes)
     else:
         raise click.UsageError("without a terminal to ask on, this needs --yes.")
 
@@ -206,20 +218,21 @@ def run_now(session: Session, job_id: UUID) -> None:
     session.answer(as_json(job), lambda: say(f"{job.id} {job.status}"))
 
 
-def _replay_matching(session: Session, wanted: JobFilter, limit: int, *, ask: bool) -> None:
+def _replay_matching(session: Session, wanted: JobFilter, limit: int, after: str | None, *, ask: bool) -> None:
     with session.reach() as settings:
         newest = use(settings, lambda engine: _find_newest(engine, wanted))
-        total = use(settings, lambda engine: _count_dead(engine, wanted))
+        total = use(settings, lambda engine: _count_dead(engine, wanted, after))
         # Asked outside the loop, which would keep the first Ctrl-C to itself.
-        if ask and (question := use(settings, lambda engine: _question(engine, wanted, limit, total))):
+        if ask and (question := use(settings, lambda engine: _question(engine, wanted, after, limit, total))):
             click.confirm(question, abort=True, err=True)
         with progress(session, "replaying", None if total is None else min(total, limit)) as advance:
-            replayed = use(settings, lambda engine: _replay_in_batches(engine, wanted, limit, newest, advance))
-        left = use(settings, lambda engine: _count_left(engine, wanted)) if replayed >= limit else Counted(0)
-        lines = [f"{plural(replayed, 'job')} replayed." if replayed else "No dead letter was replayed."]
+            done = use(settings, lambda engine: _replay_in_batches(engine, wanted, after, limit, newest, advance))
+        left = use(settings, lambda engine: _count_left(engine, wanted, done, total))
+        lines = [f"{plural(done.number, 'job')} replayed." if done.number else "No dead letter was replayed."]
         if left.number:
-            lines.append(f"Left by --limit {limit}: {left}. Repeat the command to go on, or give a higher --limit.")
-        session.answer({"replayed": replayed, "left": left.number}, lambda: say_each(lines))
+            lines.append(f"Left by --limit {limit}: {left}. To go on: repeat with --after {done.next}")
+        following = done.next if left.number else None
+        session.answer({"replayed": done.number, "left": left.number, "next": following}, lambda: say_each(lines))
 
 
 async def _in_batches(
@@ -233,14 +246,26 @@ async def _in_batches(
     return outcomes
 
 
+class Replayed(NamedTuple):
+    """How many jobs were replayed, and where to go on: after those, in the list of dead letters."""
+
+    number: int
+    next: str | None
+
+
 async def _replay_in_batches(
-    engine: Engine, wanted: JobFilter, limit: int, newest: datetime | None, advance: Callable[[int], None]
-) -> int:
-    """Replay what had died by `newest`, batch by batch, and return how many those were.
+    engine: Engine,
+    wanted: JobFilter,
+    after: str | None,
+    limit: int,
+    newest: datetime | None,
+    advance: Callable[[int], None],
+) -> Replayed:
+    """Replay what had died by `newest`, batch by batch.
 
     Each batch goes on where the one before it ended: a job that is replayed and dies again is not met again.
     """
-    replayed, after = 0, None
+    replayed = 0
     while replayed < limit:
         batch = min(BATCH, limit - replayed)
         swept = await engine.jobs.replay_matching(wanted, after=after, limit=batch, before=newest)
@@ -248,7 +273,7 @@ async def _replay_in_batches(
         advance(swept.done)
         if after is None:
             break
-    return replayed
+    return Replayed(replayed, after)
 
 
 async def _find_newest(engine: Engine, wanted: JobFilter) -> datetime | None:
@@ -257,39 +282,42 @@ async def _find_newest(engine: Engine, wanted: JobFilter) -> datetime | None:
     return page.jobs[0].finished_at if page.jobs else None
 
 
-async def _count_dead(engine: Engine, wanted: JobFilter) -> int | None:
+async def _count_dead(engine: Engine, wanted: JobFilter, after: str | None) -> int | None:
     """Return how many dead letters there are of a topic or of all. By anything else they are not counted: None."""
     from pulse.model.jobs import JobFilter, JobStatus
 
-    if wanted != JobFilter(topic=wanted.topic):
+    if after is not None or wanted != JobFilter(topic=wanted.topic):
         return None
     counts = [each for each in await engine.jobs.counts() if wanted.topic in (None, each.topic)]
     return sum(each.counts.get(JobStatus.DEAD_LETTERED, 0) for each in counts)
 
 
-async def _question(engine: Engine, wanted: JobFilter, limit: int, total: int | None) -> str | None:
+async def _question(engine: Engine, wanted: JobFilter, after: str | None, limit: int, total: int | None) -> str | None:
     """None if nothing matches: then there is nothing to ask."""
     if total is not None:
         some = f"{limit:,} of " if limit < total else ""
         return f"Replay {some}{plural(total, 'dead letter')}?" if total else None
-    found = await _count_some(engine, wanted, limit)
+    found = await _count_some(engine, wanted, after, limit)
     if not found.is_all and found.number < limit:
         return f"Replay {found}, at most {limit:,}?"
     return f"Replay {plural(found.number, 'dead letter')}?" if found.number else None
 
 
-async def _count_left(engine: Engine, wanted: JobFilter) -> Counted:
-    """Return how many dead letters still match; where that takes a search, as many as one page of it finds."""
+async def _count_left(engine: Engine, wanted: JobFilter, done: Replayed, total: int | None) -> Counted:
+    """Return how many of `total` were not replayed, or how many match after those, as far as one page finds them."""
     from pulse.model.jobs import PAGE_LIMIT
 
-    total = await _count_dead(engine, wanted)
-    return await _count_some(engine, wanted, PAGE_LIMIT) if total is None else Counted(total)
+    if done.next is None:
+        return Counted(0)
+    if total is not None:
+        return Counted(max(0, total - done.number))
+    return await _count_some(engine, wanted, done.next, PAGE_LIMIT)
 
 
-async def _count_some(engine: Engine, wanted: JobFilter, limit: int) -> Counted:
+async def _count_some(engine: Engine, wanted: JobFilter, after: str | None, limit: int) -> Counted:
     from pulse.model.jobs import PAGE_LIMIT
 
-    page = await search(engine, _dead(wanted), None, min(limit, PAGE_LIMIT))
+    page = await search(engine, _dead(wanted), after, min(limit, PAGE_LIMIT))
     return Counted(len(page.jobs), is_all=page.next is None)
 
 
