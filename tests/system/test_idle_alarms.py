@@ -12,7 +12,7 @@ from pulse.engine.engine import open_engine
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.store.test_alarm_plans import FILL
-from tests.system.test_idle_worker import calm_url, commits_a_second
+from tests.system.test_idle_worker import SETTLING, calm_url, commits_a_second
 
 __all__ = ["calm_url"]  # a fixture
 
@@ -25,7 +25,7 @@ async def test_a_process_that_wakes_asks_once_a_second_at_most_however_many_alar
     settings = Settings(database_url=calm_url)
     await migrate(settings)
     conn = await asyncpg.connect(calm_url)
-    await conn.execute(FILL, "future", ALARMS, 1_000, timeout=600)
+    await conn.execute(FILL, "future", ALARMS, 1_000, 100, timeout=600)
     await conn.execute("update pulse.alarms set next_fire_at = next_fire_at + interval '1 hour'", timeout=600)
     await conn.execute("vacuum analyze pulse.alarms", timeout=600)
     await conn.close()  # a connection tells what it did when it ends, or late
@@ -33,7 +33,7 @@ async def test_a_process_that_wakes_asks_once_a_second_at_most_however_many_alar
 
     async with open_engine(settings) as engine:
         engine.start()
-        await asyncio.sleep(3)  # until it has settled
+        await asyncio.sleep(SETTLING)
         rate = await commits_a_second(conn)
     await conn.close()
 

@@ -12,7 +12,7 @@ from pulse.engine.engine import open_engine
 from pulse.settings import Settings
 from pulse.store.migrate import migrate
 from tests.store.test_schedule_plans import FILL
-from tests.system.test_idle_worker import calm_url, commits_a_second
+from tests.system.test_idle_worker import SETTLING, calm_url, commits_a_second
 
 __all__ = ["calm_url"]  # a fixture
 
@@ -33,7 +33,7 @@ async def test_a_process_that_fires_asks_once_a_second_at_most_however_many_sche
 
     async with open_engine(settings) as engine:
         engine.start()
-        await asyncio.sleep(3)  # until it has settled
+        await asyncio.sleep(SETTLING)
         rate = await commits_a_second(conn)
     await conn.close()
 

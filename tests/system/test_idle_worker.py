@@ -37,6 +37,7 @@ async def main():
 new_runner()(main())
 """
 MINE = "from pg_stat_activity where datname = current_database() and application_name = 'pulse'"
+SETTLING = 12  # seconds: a connection that has fallen silent tells after ten what it did
 COMMITS = "select sum(xact_commit) from pg_stat_database where datname = current_database()"
 
 
@@ -61,7 +62,7 @@ async def test_an_idle_worker_costs_next_to_nothing(calm_url: str) -> None:
         async with connected(calm_url) as conn:
             while await conn.fetchval(f"select count(*) {MINE}") < 2:
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(3)  # until it has settled; there is no event for nothing happening
+            await asyncio.sleep(SETTLING)  # there is no event for nothing happening
             rate = await commits_a_second(conn)
             connections = await conn.fetchval(f"select count(*) {MINE}")
         memory = resident_megabytes(process.pid)
