@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -16,7 +17,7 @@ from pulse.cli import reload, worker_run
 from pulse.cli.dev import find_app, introduce
 from pulse.cli.reload import Files, places_of
 from pulse.cli.session import Session, use
-from pulse.cli.worker_banner import enqueue_line, without_password
+from pulse.cli.worker_banner import _is_embedded, enqueue_line, without_password
 from pulse.cli.worker_plan import Plan
 from pulse.cli.worker_run import choose_settings
 from pulse.model.errors import InvalidApp
@@ -334,13 +335,22 @@ def test_dev_repeats_its_flags_but_no_password(capsys: pytest.CaptureFixture[str
     assert "secret" not in said
 
 
+def test_the_address_of_the_embedded_postgres_is_not_written_out(tmp_path: Path) -> None:
+    """It is a socket's, as long as the folder's path, and `pulse db dsn` prints it."""
+    folder = tmp_path / "a b" / ".pulse"
+
+    assert _is_embedded(f"postgresql://pulse@/pulse?host={quote(str(folder))}/postgres&port=5432", folder)
+    assert not _is_embedded("postgresql://pulse@/pulse?host=/var/run/postgresql", folder)
+    assert not _is_embedded("", folder)
+
+
 def test_the_line_to_enqueue_by_names_what_has_to_be_given() -> None:
     from pulse.cli.demo_shop import app
 
     line = enqueue_line(app)
 
     assert line
-    assert "from pulse.cli.demo_shop import send_receipt; send_receipt.enqueue(order=…)" in line
+    assert "from pulse.cli.demo_shop import send_receipt; send_receipt.enqueue(order=...)" in line
 
 
 def test_an_app_without_a_task_to_import_has_no_such_line() -> None:

@@ -110,7 +110,7 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
     ("given", "error", "says"),
     [
         ({}, InvalidAlarm, "when\\? give one of delay, at and cron$"),
-        ({"delay": 0}, InvalidAlarm, "^once alarm requires delay or at$"),
+        ({"delay": 0}, InvalidAlarm, "^once alarm requires delay or at: a delay of 0 is none$"),
         ({"delay": 60, "at": LATER}, InvalidAlarm, "when\\? give one of delay, at and cron, not delay and at$"),
         ({"at": "tomorrow"}, InvalidAlarm, r"^invalid at 'tomorrow' \(want RFC3339\)$"),
         ({"at": "2030-01-01T00:00:00"}, InvalidAlarm, r"\(want RFC3339\): it has no time zone"),

@@ -32,6 +32,7 @@ def said_by(call: Any, *args: Any, kind: type[PulseError] = PulseError, **given:
     [
         ({}, "when? give one of delay, at and cron"),
         ({"at": SOON, "delay": "5m"}, "when? give one of delay, at and cron, not delay and at"),
+        ({"delay": 0}, "once alarm requires delay or at: a delay of 0 is none"),
         ({"at": datetime(2030, 1, 1)}, "at "),  # noqa: DTZ001
         ({"at": "2030-01-01T09:00:00"}, "invalid at '2030-01-01T09:00:00' (want RFC3339): it has no time zone"),
         ({"at": SOON, "key": ""}, "key '' is not valid"),

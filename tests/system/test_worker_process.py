@@ -354,7 +354,7 @@ async def test_dev_brings_all_that_an_application_needs_and_takes_it_away_again(
 
     # Its data stays, and a worker on its own has the server for as long as it needs it.
     with started(empty, "worker", "tasks.py") as alone:
-        alone.expect("database .*/.pulse/postgres")
+        alone.expect(r"database +the embedded Postgres in \.pulse ")
 
         async def is_running() -> bool:
             return embedded.running(empty / ".pulse") is not None

@@ -19,7 +19,7 @@ from msgspec import structs
 from opentelemetry import trace
 
 from pulse.sdk.context import Context, current, stand_in
-from pulse.sdk.logs import JsonFormatter, TextFormatter, install_job_fields
+from pulse.sdk.logs import JsonFormatter, Logs, TextFormatter, install_job_fields, write_logs
 from tests.tracing import collecting
 
 log = logging.getLogger("shop.tasks")
@@ -216,3 +216,17 @@ def test_somebody_elses_records_get_the_fields_too(job: Context) -> None:
 
     assert isinstance(record, Theirs)
     assert written(logging.Formatter("%(task)s"), lambda: log.error("x")) == "shop.charge\n"
+
+
+def test_what_is_logged_for_debugging_is_not_drowned_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, grpc = logging.getLogger(), logging.getLogger("grpc")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(grpc, "level", grpc.level)
+
+    write_logs(Logs("text", logging.DEBUG))
+    assert log.isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("grpc._cython.cygrpc").isEnabledFor(logging.DEBUG)
+
+    write_logs(Logs("text", logging.ERROR))
+    assert not grpc.isEnabledFor(logging.WARNING)

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from pulse.cli.output import say, show_json
 
@@ -34,6 +34,8 @@ def introduce(plan: Plan, app: Pulse, worker: Worker, *, health_port: int | None
     if plan.is_again:
         say(f"{head}, topics {_spell(facts['topics'])}", to_stderr=True)
         return
+    if _is_embedded(facts.get("database", ""), worker.settings.state_dir):
+        facts["database"] = f"the embedded Postgres in {worker.settings.state_dir} (`pulse db dsn`)"
     lines = [f"  {name:<9} {_spell(value)}" for name, value in facts.items() if name not in ("app", "pid")]
     say("\n".join([head, *lines]), to_stderr=True)
 
@@ -60,6 +62,11 @@ def find_facts(plan: Plan, app: Pulse, worker: Worker, health_port: int | None) 
     if plan.is_dev and (line := enqueue_line(app)):
         facts["enqueue"] = _as_environment(plan.overrides) + line
     return facts
+
+
+def _is_embedded(url: str, state_dir: Path) -> bool:
+    """Whether this is the Postgres that `pulse dev` started here, whose address is as long as the folder's path."""
+    return str(state_dir.absolute()) in unquote(url)
 
 
 def _spell(value: object) -> str:
@@ -92,7 +99,7 @@ def enqueue_line(app: Pulse) -> str | None:
     if task is None:
         return None
     name, module = task.__name__, task.function.__module__
-    arguments = ", ".join(f"{name}=…" for name in task.arguments.required)
+    arguments = ", ".join(f"{name}=..." for name in task.arguments.required)
     return f'{interpreter()} -c "from {module} import {name}; {name}.enqueue({arguments})"'
 
 

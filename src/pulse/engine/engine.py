@@ -129,5 +129,6 @@ def _with_database(settings: Settings) -> Settings:
     if server := embedded.running(settings.state_dir):
         return with_notes(replace(settings, database_url=server.dsn))
     raise DatabaseUnreachable(
-        "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` in this folder for one of Pulse's"
+        "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse dev` or `pulse db start` in another "
+        "terminal, in this folder, for one of Pulse's"
     )

@@ -264,7 +264,7 @@ class AlarmExists(Conflict):
     code = "alarm_exists"
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"idempotency key {key[:100]!r} was used for another alarm: use a new one for each")
+        super().__init__(f"key {key[:100]!r} was used for another alarm: use a new one for each")
 
 
 # What people call the states of a job, and what is done with it: no state of one, no event of the other is missing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from pulse.model.alarms import DEFAULT_OWNER, ONCE, AlarmFilter, AlarmStatus, NewAlarm
@@ -50,6 +50,8 @@ def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
     if len(when) != 1:
         raise InvalidAlarm(f"when? give one of delay, at and cron{', not ' + ' and '.join(when) if when else ''}")
     fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
+    if fields.get("delay") == timedelta():
+        raise InvalidAlarm("once alarm requires delay or at: a delay of 0 is none")
     return NewAlarm(name=name, **fields)
 
 

@@ -40,6 +40,7 @@ def write_logs(logs: Logs) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if logs.format == "json" else TextFormatter(has_colour=logs.has_colour))
     logging.basicConfig(level=logs.level, handlers=[handler], force=True)
+    logging.getLogger("grpc").setLevel(max(logs.level, logging.INFO))  # at debug it drowns all others
 
 
 def how_logs_are_written() -> Logs | None:
