@@ -26,6 +26,7 @@ from pulse.model.schedule_changes import EDITABLE
 from pulse.model.schedules import WHEN, CatchUp, Fire, Overlap, Schedule, ScheduleStatus
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal, run_process
+from tests.doors.worker_processes import rewrite
 from tests.factories import a_new_job
 from tests.served import Served
 
@@ -908,7 +909,7 @@ class Code:
         self.path = "shop_tasks:app"
 
     def declare(self, *declared: str) -> None:
-        self.file.write_text(CODE.format(declared=", ".join(declared), address=self.address))
+        rewrite(self.file, CODE.format(declared=", ".join(declared), address=self.address))
 
     def sync(self, *flags: object, **env: str) -> tuple[int, list[str], str]:
         done = run_process("schedules", "sync", self.path, *flags, **self.pulse.env | env)
@@ -1039,7 +1040,7 @@ def test_an_app_without_schedules_and_one_that_is_none(code: Code) -> None:
 
 
 def test_code_that_does_not_import_is_said_before_any_database_is_asked(code: Code) -> None:
-    code.file.write_text("1 / 0")
+    rewrite(code.file, "1 / 0")
 
     result = code.sync(PULSE_DATABASE_URL=UNREACHABLE)
 

@@ -20,7 +20,7 @@ from pulse.cli.session import use
 from pulse.model.jobs import Job, JobStatus, NewJob
 from pulse.store import embedded
 from pulse.store.embedded_binaries import find_binaries
-from tests.doors.worker_processes import TASKS, Started, is_gone, python_in, run_in, started
+from tests.doors.worker_processes import TASKS, Started, is_gone, python_in, rewrite, run_in, started
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def test_a_changed_file_starts_it_again_and_a_broken_one_does_not_end_it(shop: S
         first = shop.enqueue("hello")
         worker.expect(f"greeting.*{first}")
 
-        shop.file.write_text(TASKS.replace("greeting", "welcoming"))
+        rewrite(shop.file, TASKS.replace("greeting", "welcoming"))
         worker.expect("^tasks.py changed")
         second = shop.enqueue("hello")
         worker.expect(f"welcoming.*{second}")
@@ -279,7 +279,7 @@ def test_a_worker_warns_of_schedules_that_nobody_has_synced(shop: Shop) -> None:
         assert worker.exit_code() == 0
     assert "schedule" not in worker.text
 
-    shop.file.write_text(TIMED.replace('every="1h"', 'every="2h"'))
+    rewrite(shop.file, TIMED.replace('every="1h"', 'every="2h"'))
     with shop.worker() as worker:
         worker.expect("1 schedule declared in code is not in the database as declared: run")
 
@@ -307,10 +307,10 @@ def test_dev_syncs_the_schedules_of_the_code(empty: Path, settings: Settings) ->
         dev.expect("  schedules 2 created$")
         assert names_of_schedules(settings) == ["tasks.hourly ACTIVE", "tasks.mornings ACTIVE"]
 
-        file.write_text(code.replace('every="1h"', 'every="2h"'))
+        rewrite(file, code.replace('every="1h"', 'every="2h"'))
         dev.expect("  schedules 1 changed, 1 unchanged$")
 
-        file.write_text(TASKS.replace("Pulse()", f"Pulse({str(settings.database_url)!r})"))
+        rewrite(file, TASKS.replace("Pulse()", f"Pulse({str(settings.database_url)!r})"))
         dev.expect("  schedules 2 disabled$")
         dev.process.send_signal(signal.SIGINT)
         assert dev.exit_code() == 0
