@@ -48,7 +48,7 @@ AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
 APART_FOR = 10.0  # seconds for which jobs are looked at alone, after somebody's lock on another table
 TALLY_EVERY = timedelta(seconds=2)
-TALLY_IDLE = timedelta(seconds=10)  # counts are exact without it: it only keeps the reading of them cheap
+TALLY_IDLE = timedelta(seconds=30)  # counts are exact without it: it only keeps the reading of them cheap
 
 
 class Duties:
