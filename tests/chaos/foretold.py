@@ -29,6 +29,7 @@ class Foretold:
     jitter: int | None = None
     created_at: int = 0  # or when it was given its timetable
     is_endless: bool = True
+    is_once: bool = False
     id: UUID | None = None
     fired: int = 0
     buffered: int | None = None
@@ -44,6 +45,11 @@ class Foretold:
     def is_due(self, now: int) -> bool:
         can_fire = not self.is_over and not self.is_paused and self.passed < len(self.occurrences)
         return can_fire and self.occurrences[self.passed] <= now
+
+    def is_owed(self, now: int) -> bool:
+        """Whether a pause that ends now has outlasted its only occurrence, which then runs late."""
+        is_due = self.is_once and self.passed == 0 and self.occurrences[0] <= now and not self.is_over
+        return is_due and (self.catch_up != "skip" or now - self.occurrences[0] <= GRACE)
 
     def fire(self, now: int) -> None:
         """All schedules that are due have fired."""
@@ -118,7 +124,9 @@ class Foretold:
 
     def resume(self, now: int) -> None:
         self.is_paused = False
-        if self.is_due(now):
+        if self.is_owed(now):
+            self.fire(now)
+        elif self.is_due(now):
             until = bisect_right(self.occurrences, now)
             self._note(self.occurrences[self.passed : until], "SKIPPED")
             self.passed = until

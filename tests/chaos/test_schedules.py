@@ -244,7 +244,10 @@ class World:
 
     async def _resume(self, each: Foretold) -> None:
         await self.schedules.resume(each.name)
+        is_owed = each.is_owed(self.now)
         each.resume(self.now)
+        if is_owed:
+            await self.settle()
         if each.buffered is not None:
             await self.settle()
             if not each.is_busy:

@@ -86,6 +86,7 @@ def make(random: Random, name: str, kind: str, now: int, span: Span) -> tuple[Ne
         max_occurrences=given.get("max_occurrences"),
         jitter=int(given["jitter"].total_seconds()) if "jitter" in given else None,
         created_at=now,
+        is_once=bool(given.keys() & {"at", "after"}),
         is_endless=not given.keys() & {"at", "after", "ends_at", "starts_at", "max_occurrences"},
     )
     return NewSchedule(name=name, job=job, **given), foretold
