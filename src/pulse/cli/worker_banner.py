@@ -65,7 +65,7 @@ def find_facts(plan: Plan, app: Pulse, worker: Worker, health_port: int | None) 
 
 
 def _is_embedded(url: str, state_dir: Path) -> bool:
-    """Whether this is the Postgres that `pulse dev` started here, whose address is as long as the folder's path."""
+    """Tell whether the URL is that of the embedded Postgres in `state_dir`."""
     return str(state_dir.absolute()) in unquote(url)
 
 
