@@ -349,6 +349,16 @@ def test_an_unknown_zone_is_refused_with_the_nearest(zone: str, advice: str) -> 
     assert len(str(refused.value)) < 300
 
 
+def test_what_is_near_to_an_unknown_zone_is_looked_for_once() -> None:
+    """A thousand schedules may have a zone that an update of the system has removed."""
+    zones._nearest.cache_clear()
+    for _ in range(3):
+        with pytest.raises(InvalidCron, match="did you mean 'Europe/Berlin'"):
+            Cron.parse("@daily", "Europe/Berlln")
+
+    assert zones._nearest.cache_info().misses == 1
+
+
 @pytest.mark.parametrize("expression", ["* * 31 2 *", "0 0 30 feb *", "0 0 31 4,6,9,11 *"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_a_date_that_never_comes_yields_no_future_time(expression: str, zone: str) -> None:

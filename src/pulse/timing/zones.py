@@ -27,7 +27,7 @@ class UnknownZone(ValueError):
     def __init__(self, name: str) -> None:
         if _ABBREVIATED.fullmatch(name):
             advice = "abbreviations and offsets are no zones; write Region/City, such as 'Europe/Berlin'"
-        elif nearest := _nearest(name):
+        elif nearest := _nearest(name[:64]):
             advice = f"did you mean {nearest!r}?"
         else:
             advice = "write an IANA name such as 'Europe/Berlin' or 'UTC'"
@@ -109,17 +109,23 @@ def zone_names() -> frozenset[str]:
     return frozenset(available_timezones() - _NOT_PLACES)
 
 
+@lru_cache(maxsize=1024)  # looking takes milliseconds, and the same zone may be missing from a thousand schedules
 def _nearest(name: str) -> str | None:
     """By letters alone, and a city may stand without its continent."""
-    known: dict[str, str] = {}
-    for zone in sorted(zone_names()):
-        known[zone.lower()] = zone
-    for zone in sorted(zone_names()):
-        known.setdefault(zone.lower().rpartition("/")[2], zone)
-    wanted = name[:64].strip().lower().replace(" ", "_")
+    known = _known()
+    wanted = name.strip().lower().replace(" ", "_")
     if wanted in known:
         return known[wanted]
     close = (
         get_close_matches(wanted, known, n=1, cutoff=0.75) if len(wanted) > 4 else []
     )  # cest is near to est and east
     return known[close[0]] if close else None
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Each zone by its name in small letters and, where no other has it, by its city's."""
+    known = {zone.lower(): zone for zone in sorted(zone_names())}
+    for zone in sorted(zone_names()):
+        known.setdefault(zone.lower().rpartition("/")[2], zone)
+    return known
