@@ -61,6 +61,7 @@ async def test_a_timeout_says_what_the_job_waits_for(settings: Settings) -> None
     assert str(waited.value) == str(awaited.value)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_look_without_patience_does_not_ask_for_the_reason(settings: Settings) -> None:
     app = Pulse(settings=settings)
 
