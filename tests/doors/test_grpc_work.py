@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 from pulse.doors.grpc import work
 from pulse.engine.engine import Engine
 from pulse.engine.jobs import Jobs
+from pulse.engine.lost_claims import LostClaims
 from pulse.model.jobs import Claim, Job, JobStatus, Lease, Outcome, Report
 from pulse.server import Server, open_server
 from pulse.settings import Settings
@@ -371,6 +373,36 @@ async def test_what_is_given_back_is_not_charged_and_comes_again(client: Client,
     assert list(answer.answers) == [pb.ACCEPTED]
     assert (again.job_id, again.attempt, again.refunded) == (job.job_id, 2, 1)
     assert again.lease_id > job.lease_id
+
+
+@pytest.mark.parametrize("late", ["Heartbeat", "ReleaseJobs", "ReportResults"])
+async def test_what_is_said_late_of_an_older_claim_leaves_the_newer_one_with_its_worker(
+    server: Server, client: Client, engine: Engine, jobs: Jobs, late: str
+) -> None:
+    """It runs there: a server that forgot so would give it to another, as lost on the way, after a lost answer."""
+    [job_id] = await submit(engine, 1)
+    begun_at, lost = time.monotonic(), server._engine.claims.lost
+
+    async with streaming(client) as stream:
+        [older] = await stream.jobs(1)
+        await stream.ask("ReleaseJobs", [lease(older)])
+        [newer] = await stream.jobs(1)
+        answer = await (stream.report([older]) if late == "ReportResults" else stream.ask(late, [lease(older)]))
+        assert list(answer.answers) == [pb.LOST]
+
+        worker = (await jobs.get(job_id)).locked_by
+        assert worker is not None
+        lost.note([worker], begun_at)
+        await submit(engine, 1)
+        await stream.jobs(1)
+        await until(lambda: has_looked(lost))
+        job = await jobs.get(job_id)
+
+    assert (job.status, job.lease_id) == (JobStatus.RUNNING, newer.lease_id)
+
+
+async def has_looked(lost: LostClaims) -> bool:
+    return not lost.workers
 
 
 async def test_a_cancellation_reaches_the_worker(client: Client, engine: Engine, jobs: Jobs) -> None:

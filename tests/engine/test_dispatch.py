@@ -547,6 +547,19 @@ async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: D
     assert {answer.id for [answer] in answers} == {job.id}
 
 
+async def test_a_job_whose_id_was_another_ones_is_handed_out(engine: Engine, dispatcher: Dispatcher) -> None:
+    """As after retention removed a job that this worker has not heard to be lost."""
+    seat = a_seat()
+    job = a_new_job(id=Mint().ids([bucket_of_topic("mail", engine.jobs.buckets)])[0])
+    async with settled(dispatcher, seat):
+        assert job.id is not None
+        seat.held[job.id] = 1
+        await dispatcher.submit([job])
+        [claim] = await jobs_of(seat)
+
+    assert claim.id == job.id
+
+
 async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

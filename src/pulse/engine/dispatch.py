@@ -15,7 +15,7 @@ from collections import defaultdict
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pulse.engine.claims import Claims, can_be_claimed
+from pulse.engine.claims import Claimed, Claims, can_be_claimed
 from pulse.engine.loops import Beat
 from pulse.model.errors import Conflict, PulseError
 from pulse.model.jobs import BATCH_LIMIT, CLAIM_LIMIT, Claim, Lease, NewJob, Submitted
@@ -114,11 +114,12 @@ class Dispatcher:
         seat = self._seats.get(worker)
         return seat.held if seat else {}
 
-    def settled(self, worker: str, job_ids: Iterable[UUID]) -> None:
-        """These were reported or given back."""
+    def settled(self, worker: str, claims: Iterable[Claimed]) -> None:
+        """These were reported, given back or lost; of a job that it has claimed again, it holds the newer claim."""
         if seat := self._seats.get(worker):
-            for job_id in job_ids:
-                seat.held.pop(job_id, None)
+            for claim in claims:
+                if seat.held.get(claim.id) == claim.lease_id:
+                    del seat.held[claim.id]
 
     def canceled(self, job_ids: Iterable[UUID]) -> None:
         """Tell the handlers of canceled jobs whose workers sit here; others learn of it by their heartbeat."""
@@ -179,7 +180,9 @@ class Dispatcher:
             submitted, claim = await self._claims.submit_claimed(job, worker=seat.worker)
         finally:
             seat.free_place(topic)
-        if claim is None or claim.id in seat.held:  # it was handed over before: its id is the caller's, and given twice
+        if claim is None:
+            return submitted
+        if seat.held.get(claim.id) == claim.lease_id:  # handed over before: its id is the caller's, and given twice
             return submitted
         if self._seats.get(seat.worker) is seat and seat.credit(topic) > 0:
             seat.hand([claim], claimed_at=asked_at)

@@ -202,9 +202,8 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         caller.get().check_topics(request.topics)
         worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
         answers = await self._answers(worker, leases, self._claims.heartbeat, reserved=True)
-        gone = (
-            lease.id for lease, answer in zip(leases, answers, strict=True) if answer in (Answer.LOST, Answer.CANCELED)
-        )
+        ends = (Answer.LOST, Answer.CANCELED)
+        gone = (lease for lease, answer in zip(leases, answers, strict=True) if answer in ends)
         self._dispatcher.settled(worker, gone)
         return pb.HeartbeatResponse(answers=convert.write_answers(answers))
 
@@ -241,7 +240,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         return pb.GetDeadLetterResponse(job=convert.write_job(job) if is_dead else None)
 
     def _settle(self, worker: str, items: Sequence[Claimed], answers: Sequence[Answer]) -> None:
-        done = (item.id for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
+        done = (item for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
         self._dispatcher.settled(worker, done)
 
     async def _answers(
