@@ -1,4 +1,4 @@
-"""What does a call leave behind when it is over?"""
+"""What does a call, or a request, leave behind when it is over?"""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from uuid import uuid4
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from starlette.requests import Request
 
 from pulse.server import open_server
 from pulse.settings import Settings
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.doors.grpc_client import Client, connected, refused
+from tests.doors.http_client import served_http
 
 PATIENCE = 10.0  # seconds
 CALLS = 20
@@ -88,3 +90,29 @@ async def test_the_memory_of_a_refused_call_is_freed_when_it_ends(client: Client
 
     await _until_none_are_left()
     assert len({answer.code for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        pytest.param("/v1/jobs", {"task": "a"}, 201, id="nothing wrong"),
+        pytest.param("/v1/jobs", {"task": "a", "priority": 5_000}, 400, id="a wrong field"),
+        pytest.param("/v1/jobs", {"task": "a", "tags": [1]}, 400, id="a field of another type"),
+        pytest.param("/v1/jobs", {"task": "a", "nosuch": 1}, 400, id="an unknown field"),
+        pytest.param("/v1/jobs/batch", {"jobs": []}, 400, id="an empty batch"),
+        pytest.param("/v1/alarms", {"url": "https://a.example/", "cron": "x"}, 400, id="a wrong alarm"),
+        pytest.param("/v1/schedules", {"name": "a", "cron": "x", "job": {"task": "a"}}, 400, id="a wrong schedule"),
+        pytest.param("/v1/nosuch", {}, 404, id="an unknown path"),
+    ],
+)
+async def test_a_request_is_freed_when_it_is_answered(
+    settings: Settings, path: str, body: dict[str, Any], status: int
+) -> None:
+    """With its body, which may be of 16 MiB."""
+    async with served_http(settings) as http:
+        answers = [await http.ask("POST", path, body | {"payload": "x"} if "task" in body else body) for _ in range(3)]
+        assert {answer.status_code for answer in answers} == {status}
+
+        async with asyncio.timeout(PATIENCE):
+            while any(isinstance(thing, Request) for thing in gc.get_objects()):
+                await asyncio.sleep(0.05)

@@ -347,6 +347,26 @@ async def test_a_mistake_in_a_large_batch_is_named_by_its_place(http: Http) -> N
     assert (await http.refused("POST", "/v1/jobs/batch", body))[2] == "jobs.1.dealy: there is no such field here"
 
 
+@pytest.mark.parametrize("field", [{"tags": [1.5] * 10_000}, {"retry": {"kind": "list", "delays": [[]] * 10_000}}])
+async def test_a_batch_of_long_lists_is_refused_before_they_are_built(http: Http, field: Any) -> None:
+    """Each of them is small; all together took half a gigabyte before the first was found to be wrong."""
+    body = {"jobs": [{"task": "t"} | field] * 100}
+
+    refused = (400, "invalid_input", "the lists of the body have more than 300,000 values: send it in parts")
+    assert await http.refused("POST", "/v1/jobs/batch", body) == refused
+
+
+async def test_the_largest_batch_with_all_that_a_job_usually_has_is_taken(http: Http) -> None:
+    job = {
+        "task": "t",
+        "tags": ["a", "b, c"],
+        "retry": {"kind": "list", "delays": ["1s", "5s", "1m"]},
+        "trace": {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    }
+
+    assert (await http.ask("POST", "/v1/jobs/batch", {"jobs": [job] * 10_000})).status_code == 200
+
+
 async def test_numbers_that_would_fill_a_message_are_refused(http: Http) -> None:
     """Postgres writes each of them out, with a hundred digits."""
     body = '{"task": "t", "payload": [' + "1e100," * 20_000 + "0]}"

@@ -79,7 +79,7 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
         rule = rule_of(self)
 
-        async def answer(request: Request) -> Response:
+        async def handle_or_refuse(request: Request) -> Response:
             try:
                 await admit(request, rule)
                 check_query(self, request)
@@ -87,9 +87,13 @@ class GuardedRoute(APIRoute):
             except asyncio.CancelledError:  # only the end of the server does that, and its patience is over
                 return answer_to(Unavailable("this server is stopping: ask another, or this one again soon"), rule)
             except Exception as error:
-                return answer_to(error, rule)
+                answer = answer_to(error, rule)
+                # FastAPI's frames refer to the error they raise: with them the request would stay until Python's
+                # collector looks, which is seldom in a server.
+                error.__traceback__ = None
+                return answer
 
-        return answer
+        return handle_or_refuse
 
 
 def rule_of(route: APIRoute) -> str:

@@ -2,7 +2,8 @@
 
 A byte of JSON may become forty in memory, and six hundred once somebody complains of each wrong item. So of a large
 body only the outline is read: the fields of its objects, each still as text. Payloads stay text for good; of the other
-fields none may be large, and of items there may be as many as a batch has. What is left is built as from a small body.
+fields none may be large, nor all together have too many values, and of items there may be as many as a batch has. What
+is left is built as from a small body.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from pulse.model.text import PAYLOAD_LIMIT
 
 SMALL = 16 << 10  # bytes of a body that is built as it is
 FIELD_LIMIT = 64 << 10  # bytes of a field that is no payload
+VALUES_LIMIT = 300_000  # in lists and objects of all such fields together: thirty for each job of the largest batch
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.(.*)`)?", re.DOTALL)
 _items: ContextVar[int] = ContextVar("items")
+_values: ContextVar[int] = ContextVar("values")
 
 
 def read_outline(model: type[BaseModel], body: bytes) -> dict[str, Any]:
     """The body as `DECODER` would have it, with payloads as `Raw`."""
     _items.set(0)
+    _values.set(0)
     try:
         outline = msgspec.json.decode(body, type=_outline_of(model))
     except msgspec.ValidationError as error:
@@ -80,14 +84,24 @@ def _read(name: str, annotation: Any, value: Raw | list[Struct]) -> Any:  # noqa
         item = _item_of(annotation)
         assert item is not None  # or it would be text
         return [_build(item, each) for each in value]
-    size = len(memoryview(value))
+    size = len(text := memoryview(value))
     if annotation is Any:
         if size > PAYLOAD_LIMIT:
             raise InvalidPayload(f"{name} is larger than 1 MiB: store it elsewhere and submit a reference")
         return value
     if size > FIELD_LIMIT:
         raise InvalidInput(f"{name} has {size:,} bytes: at most {FIELD_LIMIT:,} are taken")
+    if text[0] in b"[{":
+        _count_values(bytes(text))
     return DECODER.decode(value)
+
+
+def _count_values(text: bytes) -> None:
+    """Refuse the list or object with which it is too many, before it is built. A comma in a text counts as well."""
+    found = 1 + sum(text.count(sign) for sign in (b",", b"[", b"{"))
+    _values.set(total := _values.get() + found)
+    if total > VALUES_LIMIT:
+        raise InvalidInput(f"the lists of the body have more than {VALUES_LIMIT:,} values: send it in parts")
 
 
 def _words(problem: str) -> str:
