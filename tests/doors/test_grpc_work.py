@@ -606,6 +606,23 @@ async def test_a_batch_is_counted_before_its_items_are_read(client: Client, meth
 # --- whose job it is
 
 
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("StreamJobs", pb.StreamJobsRequest(worker="w1", pools=[pb.Pool(slots=1, topics=[""] * 500_000)])),
+        ("StreamJobs", pb.StreamJobsRequest(worker="w1", pools=[pb.Pool(slots=1, topics=[""] * 100)] * 5_000)),
+        ("UpdateCredit", pb.UpdateCreditRequest(credit=pb.Credit(stream="x", free=[1] * 500_000))),
+    ],
+    ids=["topics of a pool", "topics of many pools", "packed numbers"],
+)
+async def test_a_request_of_too_many_values_is_refused_unread(client: Client, method: str, request_: Any) -> None:
+    call: Any = client.channel.unary_unary(f"/pulse.v1.Work/{method}")
+
+    answer = await refused(call(request_.SerializeToString()))
+
+    assert answer.message == "the request has more than 500,000 values: send it in parts"
+
+
 async def test_a_report_for_a_job_that_was_never_assigned_is_lost(client: Client, engine: Engine, jobs: Jobs) -> None:
     waiting = await submit_one(engine, topic="other")
 

@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError
 
 from pulse.model.errors import InvalidInput, PulseError
 
-MOST_FIELDS = 60_000  # of one message: more than the largest batch has items, and a worker can hold claims
-SMALL = 16 << 10  # bytes: what is no larger is not counted
+MOST_VALUES = 500_000  # of one request: fifty for each job of the largest batch, and some 30 MiB once they are read
+OF_A_MESSAGE = 3  # a message within is as many values more, since even an empty one takes hundreds of bytes
+SMALL = 2 * MOST_VALUES // (1 + OF_A_MESSAGE)  # bytes: in no more there cannot be too many, as each has two at least
 
 
 class Unreadable:
@@ -29,7 +30,7 @@ class Unreadable:
 
 
 UNREADABLE = Unreadable(InvalidInput("the bytes of the request are not the message this method takes"))
-TOO_MANY = Unreadable(InvalidInput(f"the request has more than {MOST_FIELDS:,} values: send them in parts"))
+TOO_MANY = Unreadable(InvalidInput(f"the request has more than {MOST_VALUES:,} values: send it in parts"))
 
 
 class TolerantServer:
@@ -57,10 +58,10 @@ def tolerant(handler: Any) -> Any:  # noqa: ANN401
 
 
 def _forgiving(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
-    inner = _parts_of(read.__self__.DESCRIPTOR)  # type: ignore[attr-defined]  # the message's class
+    parts = _parts_of(read.__self__.DESCRIPTOR)  # type: ignore[attr-defined]  # the message's class
 
     def try_to_read(raw: bytes) -> object:
-        if len(raw) > SMALL and not _has_few_fields(raw, 0, len(raw), inner):
+        if len(raw) > SMALL and _count(raw, 0, len(raw), parts, MOST_VALUES) < 0:
             return TOO_MANY
         try:
             return read(raw)
@@ -70,37 +71,47 @@ def _forgiving(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
     return try_to_read
 
 
-Parts = dict[int, Any]  # the messages within a message, by the number of their field: themselves Parts
+SIZES = {1: 8, 5: 4}  # bytes of a value, by its kind
+# What is within a message, by the number of its field: other messages, or numbers without anything between them (None).
+Parts = dict[int, Any]
 
 
 def _parts_of(descriptor: Any) -> Parts:  # noqa: ANN401  none of ours contains itself
-    return {field.number: _parts_of(field.message_type) for field in descriptor.fields if field.message_type}
+    return {
+        field.number: _parts_of(field.message_type) if field.message_type else None
+        for field in descriptor.fields
+        if field.message_type or field.is_packed
+    }
 
 
-def _has_few_fields(raw: bytes, at: int, end: int, inner: Parts) -> bool:
-    """Whether no message in these bytes has too many values. What is malformed is left to whoever reads it."""
-    for _ in range(MOST_FIELDS):
-        if at >= end:
-            return True
-        tag, at = _varint(raw, at, end)
-        match tag & 7:
-            case 0:
-                _, at = _varint(raw, at, end)
-            case 1:
-                at += 8
-            case 5:
-                at += 4
-            case 2:
-                size, at = _varint(raw, at, end)
-                within = inner.get(tag >> 3)
-                if within and size > SMALL and not _has_few_fields(raw, at, min(at + size, end), within):
-                    return False
-                at += size
-    return at >= end
+def _count(raw: bytes, at: int, end: int, parts: Parts, left: int) -> int:
+    """Return how many more values there may be after those in these bytes; negative: there are too many already.
+
+    What is malformed is left to whoever reads it. Most numbers have one byte, and to call a function for each would
+    take twice as long.
+    """
+    while at < end and left >= 0:
+        left -= 1
+        tag, at = (raw[at], at + 1) if raw[at] < 0x80 else _varint(raw, at, end)
+        kind = tag & 7
+        if kind == 2:
+            size, at = (raw[at], at + 1) if at < end and raw[at] < 0x80 else _varint(raw, at, end)
+            if tag >> 3 in parts:
+                left = _count_within(raw, at, min(at + size, end), parts[tag >> 3], left)
+            at += size
+        elif kind == 0:
+            _, at = _varint(raw, at, end)
+        else:
+            at += SIZES.get(kind, 0)
+    return left
+
+
+def _count_within(raw: bytes, at: int, end: int, parts: Parts | None, left: int) -> int:
+    return left - (end - at) if parts is None else _count(raw, at, end, parts, left - OF_A_MESSAGE)
 
 
 def _varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number, and where the next thing begins."""
+    """Return a number, and where the next thing begins."""
     found = shift = 0
     while at < end:
         byte = raw[at]
