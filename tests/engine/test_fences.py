@@ -11,7 +11,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
-from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress
+from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress
 from pulse.store import alarms as alarm_store
 from pulse.store.pool import Connection
 from tests.clock import FrozenClock
@@ -163,6 +163,34 @@ async def test_one_batch_tells_live_leases_from_lost_ones(engine: Engine, clock:
     answers = await engine.claims.heartbeat([lease_of(claim) for claim in (first, second, third)])
 
     assert answers == [Answer.ACCEPTED, Answer.CANCELED, Answer.ALREADY]
+
+
+@pytest.mark.parametrize("first", Outcome)
+@pytest.mark.parametrize("second", Outcome)
+async def test_of_two_reports_of_one_claim_in_one_batch_the_first_stands(
+    engine: Engine, first: Outcome, second: Outcome
+) -> None:
+    await engine.jobs.submit([a_new_job() for _ in range(2)])
+    twice, once = await engine.claims.claim("mail", worker="w1", slots=2)
+
+    answers = await engine.claims.report([a_report(twice, first), a_report(once), a_report(twice, second)])
+
+    ends = {
+        Outcome.COMPLETE: JobStatus.COMPLETED,
+        Outcome.FAIL: JobStatus.RETRYING,
+        Outcome.DISCARD: JobStatus.DEAD_LETTERED,
+        Outcome.SNOOZE: JobStatus.SCHEDULED,
+    }
+    assert answers == [Answer.ACCEPTED, Answer.ACCEPTED, Answer.ALREADY]
+    assert (await engine.jobs.get(twice.id)).status is ends[first]
+
+
+async def test_of_two_reports_of_a_lost_claim_both_are_lost(engine: Engine) -> None:
+    await submit_one(engine)
+    claim = await claim_one(engine)
+    await engine.claims.release([lease_of(claim)])
+
+    assert await engine.claims.report([a_report(claim)] * 2) == [Answer.LOST] * 2
 
 
 async def test_two_claims_of_one_job_in_one_batch_are_told_apart(engine: Engine) -> None:

@@ -180,6 +180,14 @@ class Claims:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
+        firsts = {(each.id, each.lease_id): each for each in reversed(reports)}
+        if len(firsts) == len(reports):
+            return await self._report_each(reports)
+        answers = dict(zip(firsts, await self._report_each([*firsts.values()]), strict=True))
+        return [_answer_of(each, firsts, answers) for each in reports]
+
+    async def _report_each(self, reports: Sequence[Report]) -> list[Answer]:
+        """As `report`, one for each claim."""
         waits: list[timedelta] = []
         reports = await self._masked(reports)
 
@@ -331,6 +339,13 @@ async def _report(conn: Connection, bucket: int, reports: Sequence[Report], wait
         moved += failed
         waits += wait
     return moved
+
+
+def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[ClaimKey, Answer]) -> Answer:
+    """Of two reports of one claim, the second comes when the first has moved it."""
+    claim = (report.id, report.lease_id)
+    is_late = report is not firsts[claim] and answers[claim] is Answer.ACCEPTED
+    return Answer.ALREADY if is_late else answers[claim]
 
 
 async def _explain(
