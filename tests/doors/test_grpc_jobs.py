@@ -552,7 +552,7 @@ async def test_a_batch_is_read_up_to_the_first_job_that_may_not_be_submitted(eng
 async def test_a_client_learns_the_limits(client: Client, server: Server, engine: Engine) -> None:
     info = await client.info.GetServerInfo(pb.GetServerInfoRequest())
 
-    assert (info.version, info.server, info.contract) == (pulse.__version__, server.name, 5)
+    assert (info.version, info.server, info.contract) == (pulse.__version__, server.name, 6)
     assert (info.buckets, info.batch_limit, info.message_limit) == (engine.jobs.buckets, 10_000, 16 << 20)
     assert (info.lease.seconds, info.heartbeat.seconds) == (30, 10)
 

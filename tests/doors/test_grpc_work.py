@@ -519,18 +519,22 @@ BAD_REPORTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "code"), BAD_REPORTS, ids=lambda value: str(value)[:30])
-async def test_a_bad_report_is_refused_with_the_whole_batch(
+async def test_a_bad_report_is_refused_alone(
     client: Client, engine: Engine, jobs: Jobs, given: dict[str, Any], code: str
 ) -> None:
-    await submit(engine, 2)
+    await submit(engine, 3)
 
     async with streaming(client) as stream:
-        good, bad = await stream.jobs(2)
-        request = pb.ReportResultsRequest(worker="w1", reports=[completed(good), completed(bad, **given)])
-        answer = await refused(client.work.ReportResults(request))
+        good, bad, other = await stream.jobs(3)
+        reports = [completed(good), completed(bad, **given), completed(other)]
+        answer = await client.work.ReportResults(pb.ReportResultsRequest(worker="w1", reports=reports))
+        refused_job = await jobs.get(UUID(bad.job_id))
 
-    assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, code)
-    assert await statuses(jobs) == [JobStatus.RUNNING] * 2
+    assert list(answer.answers) == [pb.ACCEPTED, pb.REFUSED, pb.ACCEPTED]
+    assert [(each.id, each.code) for each in answer.refusals] == [(reports[1].job_id, code)]
+    assert answer.refusals[0].message
+    assert (refused_job.status, refused_job.lease_id) == (JobStatus.RUNNING, bad.lease_id)
+    assert await statuses(jobs) == [JobStatus.COMPLETED] * 2 + [JobStatus.RUNNING]
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 1000])
@@ -556,18 +560,38 @@ async def test_a_claim_that_is_yet_to_be_made_is_nobodys_to_show(
     ],
     ids=["id", "lease"],
 )
-async def test_a_bad_lease_is_refused_with_the_whole_batch(
-    client: Client, engine: Engine, jobs: Jobs, method: str, bad: pb.Lease, code: str
+async def test_a_bad_lease_is_refused_alone(
+    client: Client, engine: Engine, method: str, bad: pb.Lease, code: str
 ) -> None:
     await submit(engine, 1)
 
     async with streaming(client) as stream:
         [job] = await stream.jobs(1)
-        before = await rows(jobs)
-        answer = await refused(stream.ask(method, [lease(job), bad]))
+        answer = await stream.ask(method, [bad, lease(job)])
 
-    assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, code)
-    assert await rows(jobs) == before
+    assert list(answer.answers) == [pb.REFUSED, pb.ACCEPTED]
+    assert [(each.id, each.code) for each in answer.refusals] == [(bad.job_id, code)]
+
+
+async def test_progress_that_is_no_json_is_refused_alone(client: Client, engine: Engine, jobs: Jobs) -> None:
+    await submit(engine, 1)
+
+    async with streaming(client) as stream:
+        [job] = await stream.jobs(1)
+        notes = [pb.Progress(job_id=job.job_id, lease_id=job.lease_id, value=value) for value in ("{", "0.5")]
+        answer = await client.work.ReportProgress(pb.ReportProgressRequest(worker="w1", progress=notes))
+
+    assert list(answer.answers) == [pb.REFUSED, pb.ACCEPTED]
+    assert (await jobs.get(UUID(job.job_id))).progress == "0.5"
+
+
+async def test_a_batch_of_nothing_but_mistakes_is_answered(client: Client) -> None:
+    bad = pb.Report(job_id="x" * 1_000, lease_id=1, outcome=pb.COMPLETE)
+
+    answer = await client.work.ReportResults(pb.ReportResultsRequest(worker="w1", reports=[bad] * 2))
+
+    assert list(answer.answers) == [pb.REFUSED] * 2
+    assert [len(each.id) for each in answer.refusals] == [100] * 2
 
 
 @pytest.mark.parametrize("method", ["Heartbeat", "ReleaseJobs", "ReportResults", "ReportProgress"])

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from grpc import StatusCode
 from grpc.aio import AioRpcError, Metadata
@@ -26,6 +27,7 @@ from pulse.model.errors import (
     BatchTooLarge,
     Forbidden,
     InvalidOption,
+    InvalidPayload,
     JobNotFound,
     LimitExceeded,
     PulseError,
@@ -36,6 +38,7 @@ from pulse.model.jobs import JobStatus, NewJob
 from pulse.sdk.worker import Worker
 from pulse.server import open_server
 from pulse.settings import Settings
+from tests.factories import a_new_job, a_report
 from tests.sdk.apps_here import working
 from tests.served import Served
 from tests.waiting import connected, until
@@ -84,6 +87,22 @@ async def test_what_is_submitted_is_there(through: Settings, engine: Engine) -> 
     assert (first.created, second.created, second.id) == (True, False, first.id)
     assert seen == await engine.jobs.get(first.id)
     assert (seen.status, seen.priority, seen.timeout) == (JobStatus.SCHEDULED, 7, timedelta(seconds=1.5))
+
+
+async def test_what_the_server_cannot_read_is_an_error_and_the_rest_is_done(through: Settings, engine: Engine) -> None:
+    """No item of this client's is such a one; and if one were, it would not be taken for lost."""
+    await engine.jobs.submit([a_new_job() for _ in range(2)])
+    claims = await engine.claims.claim("mail", worker="local/w1", slots=2)
+    good, bad = [a_report(claim) for claim in claims]
+    msgspec.structs.force_setattr(bad, "result", "{")
+
+    async with open_link(through) as link:
+        link._worker = "w1"
+        with pytest.raises(InvalidPayload, match="result is not JSON"):
+            await link.report([good, bad])
+
+    found = [(await engine.jobs.get(claim.id)).status for claim in claims]
+    assert found == [JobStatus.COMPLETED, JobStatus.RUNNING]
 
 
 async def test_a_server_that_does_not_answer_is_passed_over(through: Settings) -> None:

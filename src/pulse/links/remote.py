@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from pulse.links.remote_alarms import RemoteAlarms
+from pulse.links.remote_errors import KINDS, make_error
 from pulse.links.remote_schedules import RemoteSchedules
 from pulse.links.servers import Servers
 from pulse.links.stream import JobStream
-from pulse.model.errors import BatchTooLarge, ServerUnreachable
+from pulse.model.errors import BatchTooLarge, InvalidInput, ServerUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import FINISHED, Submitted
 from pulse.model.text import check_text
@@ -182,7 +183,7 @@ class RemoteLink:
         answer = await self._servers.call(
             lambda server: server.work.ReportResults, request, timeout=WORK_TIMEOUT, first=first
         )
-        return convert.read_answers(answer.answers)
+        return _read_answers(answer)
 
     async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
         answers: list[Answer] = []
@@ -195,7 +196,7 @@ class RemoteLink:
             worker=self._worker, progress=[convert.write_progress(item) for item in progress]
         )
         answer = await self._servers.call(lambda server: server.work.ReportProgress, request, timeout=WORK_TIMEOUT)
-        return convert.read_answers(answer.answers)
+        return _read_answers(answer)
 
     async def release(self, leases: Sequence[Lease]) -> list[Answer]:
         request = pb.ReleaseJobsRequest(worker=self._worker, leases=[convert.write_lease(lease) for lease in leases])
@@ -205,7 +206,7 @@ class RemoteLink:
         )
         if self._stream is not None:
             self._stream.say_credit()
-        return convert.read_answers(answer.answers)
+        return _read_answers(answer)
 
     @asynccontextmanager
     async def open_heart(self) -> AsyncIterator[RemoteHeart]:
@@ -221,6 +222,13 @@ class RemoteLink:
             self._streaming.cancel()
             with suppress(asyncio.CancelledError):
                 await self._streaming
+
+
+def _read_answers(response: Any) -> list[Answer]:  # noqa: ANN401  one of four that have answers and refusals
+    """An item that the server cannot read is an error here: whoever sent a batch halves it, and finds the item."""
+    for refusal in response.refusals:
+        raise make_error(KINDS.get(refusal.code, InvalidInput), refusal.message)
+    return convert.read_answers(response.answers)
 
 
 def _by_size(items: Sequence[T], size_of: Callable[[T], int]) -> list[list[T]]:
@@ -257,7 +265,7 @@ class RemoteHeart:
     async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
         request = pb.HeartbeatRequest(worker=self._link.worker, leases=[convert.write_lease(lease) for lease in leases])
         answer = await self._servers.call(lambda server: server.work.Heartbeat, request, timeout=self._timeout)
-        return convert.read_answers(answer.answers)
+        return _read_answers(answer)
 
     async def rest(self) -> None:
         """An idle channel costs a server next to nothing."""

@@ -15,7 +15,7 @@ from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 if TYPE_CHECKING:
     from pulse.engine.engine import Engine
 
-CONTRACT = 5  # raised with every addition to the proto
+CONTRACT = 6  # raised with every addition to the proto
 
 
 class InfoDoor(pb_grpc.InfoServicer):

@@ -19,6 +19,7 @@ import grpc
 
 from pulse.doors.access import caller
 from pulse.doors.grpc.answering import Context, answering, end
+from pulse.doors.grpc.items import Items
 from pulse.engine.claims import Claimed
 from pulse.engine.seats import (
     HELD_LIMIT,
@@ -200,37 +201,37 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         check_size("leases", request.leases)
         check_size("topics", request.topics)
         caller.get().check_topics(request.topics)
-        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
-        answers = await self._answers(worker, leases, self._claims.heartbeat, reserved=True)
+        worker, leases = _worker(request), Items(request.leases, convert.read_lease)
+        answers = await self._answers(worker, leases.read, self._claims.heartbeat, reserved=True)
         ends = (Answer.LOST, Answer.CANCELED)
-        gone = (lease for lease, answer in zip(leases, answers, strict=True) if answer in ends)
+        gone = (lease for lease, answer in zip(leases.read, answers, strict=True) if answer in ends)
         self._dispatcher.settled(worker, gone)
-        return pb.HeartbeatResponse(answers=convert.write_answers(answers))
+        return pb.HeartbeatResponse(answers=leases.write_answers(answers), refusals=leases.refusals)
 
     @answering
     async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
         check_size("reports", request.reports)
-        worker, reports = _worker(request), [convert.read_report(report) for report in request.reports]
+        worker, reports = _worker(request), Items(request.reports, convert.read_report)
         if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
             self._take_credit(request.credit, self._seat_of(request.credit.stream))
-        answers = await self._answers(worker, reports, self._claims.report)
-        self._settle(worker, reports, answers)
-        return pb.ReportResultsResponse(answers=convert.write_answers(answers))
+        answers = await self._answers(worker, reports.read, self._claims.report)
+        self._settle(worker, reports.read, answers)
+        return pb.ReportResultsResponse(answers=reports.write_answers(answers), refusals=reports.refusals)
 
     @answering
     async def ReportProgress(self, request: pb.ReportProgressRequest, _context: Context) -> pb.ReportProgressResponse:
         check_size("progress", request.progress)
-        worker, progress = _worker(request), [convert.read_progress(item) for item in request.progress]
-        answers = await self._answers(worker, progress, self._claims.progress)
-        return pb.ReportProgressResponse(answers=convert.write_answers(answers))
+        worker, progress = _worker(request), Items(request.progress, convert.read_progress)
+        answers = await self._answers(worker, progress.read, self._claims.progress)
+        return pb.ReportProgressResponse(answers=progress.write_answers(answers), refusals=progress.refusals)
 
     @answering
     async def ReleaseJobs(self, request: pb.ReleaseJobsRequest, _context: Context) -> pb.ReleaseJobsResponse:
         check_size("leases", request.leases)
-        worker, leases = _worker(request), [convert.read_lease(lease) for lease in request.leases]
-        answers = await self._answers(worker, leases, self._claims.release)
-        self._settle(worker, leases, answers)
-        return pb.ReleaseJobsResponse(answers=convert.write_answers(answers))
+        worker, leases = _worker(request), Items(request.leases, convert.read_lease)
+        answers = await self._answers(worker, leases.read, self._claims.release)
+        self._settle(worker, leases.read, answers)
+        return pb.ReleaseJobsResponse(answers=leases.write_answers(answers), refusals=leases.refusals)
 
     @answering
     async def GetDeadLetter(self, request: pb.GetDeadLetterRequest, _context: Context) -> pb.GetDeadLetterResponse:

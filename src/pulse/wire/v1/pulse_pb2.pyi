@@ -30,6 +30,7 @@ class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LOST: _ClassVar[Answer]
     JOB_CANCELED: _ClassVar[Answer]
     BUSY: _ClassVar[Answer]
+    REFUSED: _ClassVar[Answer]
 
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -98,6 +99,7 @@ ALREADY: Answer
 LOST: Answer
 JOB_CANCELED: Answer
 BUSY: Answer
+REFUSED: Answer
 OUTCOME_UNSPECIFIED: Outcome
 COMPLETE: Outcome
 FAIL: Outcome
@@ -454,10 +456,12 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "refusals")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedScalarFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("job_id", "lease_id", "outcome", "result", "error", "traceback", "delay")
@@ -488,10 +492,12 @@ class ReportResultsRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ...) -> None: ...
 
 class ReportResultsResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "refusals")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedScalarFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("job_id", "lease_id", "value")
@@ -512,10 +518,12 @@ class ReportProgressRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
 
 class ReportProgressResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "refusals")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedScalarFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
 
 class ReleaseJobsRequest(_message.Message):
     __slots__ = ("worker", "leases")
@@ -526,10 +534,12 @@ class ReleaseJobsRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class ReleaseJobsResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "refusals")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedScalarFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ...) -> None: ...
+    refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, str]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
 
 class GetDeadLetterRequest(_message.Message):
     __slots__ = ("id",)
