@@ -117,6 +117,17 @@ def test_a_module_that_does_not_import_shows_the_line(write: Write, tmp_path: Pa
     assert lines[1].strip() == text.strip()
 
 
+def test_a_mistake_in_a_decorator_shows_the_user_s_lines_only(write: Write, tmp_path: Path) -> None:
+    write("stall.py", 'from pulse import Pulse\napp = Pulse()\n@app.task(cron="0 25 * * *")\ndef sell() -> None: ...\n')
+
+    with pytest.raises(InvalidApp) as caught:
+        load_app("stall:app")
+
+    frames = [line for line in str(caught.value).splitlines() if line.startswith("  File ")]
+    assert frames == [f'  File "{tmp_path}/stall.py", line 3, in <module>']
+    assert '@app.task(cron="0 25 * * *")' in str(caught.value)
+
+
 def test_nothing_starts_processes_while_a_module_is_imported(write: Write) -> None:
     write("stall.py", "from pulse.sdk.process_pool import ProcessPool\n" + ONE + "ProcessPool(app, 1)\n")
 

@@ -17,6 +17,7 @@ from pulse.sdk.app import Pulse, main_module_name
 from pulse.sdk.outcomes import describe
 
 FRAMES = 3  # of the user's own, shown when a module does not import
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 _being_loaded: list[str] = []
 
@@ -126,7 +127,7 @@ def _own_lines(error: BaseException) -> str:
 
 
 def _is_machinery(file: str) -> bool:
-    return file.startswith("<frozen importlib") or file in (__file__, importlib.__file__)
+    return file.startswith(("<frozen importlib", OURS)) or file == importlib.__file__
 
 
 def _find(module: ModuleType, place: str, attribute: str) -> Any:  # noqa: ANN401
