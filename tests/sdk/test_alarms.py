@@ -120,6 +120,12 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
         ({"cron": "61 * * * *"}, InvalidAlarm, "61"),
         ({"cron": "0 0 31 2 *"}, InvalidAlarm, "yields no future time"),
         ({"cron": "@daily", "tz": "Europe/Berlim"}, InvalidAlarm, "Europe/Berlin"),
+        (
+            {"delay": 60, "tz": "UTC"},
+            InvalidOption,
+            "^tz 'UTC' is not valid: it goes with cron; an instant has its offset$",
+        ),
+        ({"at": LATER, "tz": "Europe/Berlin"}, InvalidOption, "^tz 'Europe/Berlin' .* an instant has its offset$"),
         ({"delay": "soon"}, InvalidOption, "soon"),
         ({"delay": -5}, InvalidOption, "delay"),
         ({"delay": 60, "url": "https://192.168.0.1/"}, InvalidTarget, "not a public address"),

@@ -49,6 +49,8 @@ def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
     when = [option for option in ("delay", "at", "cron") if given.get(option) is not None]
     if len(when) != 1:
         raise InvalidAlarm(f"when? give one of delay, at and cron{', not ' + ' and '.join(when) if when else ''}")
+    if given.get("tz") is not None and when != ["cron"]:
+        raise InvalidOption("tz", given["tz"], "it goes with cron; an instant has its offset")
     fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
     if fields.get("delay") == timedelta():
         raise InvalidAlarm("once alarm requires delay or at: a delay of 0 is none")
