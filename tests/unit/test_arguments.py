@@ -124,6 +124,22 @@ def test_a_default_is_the_functions_and_is_not_written_down() -> None:
     assert round_trip(task) == (1, None)
 
 
+def test_a_context_without_its_annotation_is_told_how_to_be_given_one() -> None:
+    def plain(ctx, x: int) -> None: ...  # type: ignore[no-untyped-def]
+    def spread(context, x: int, *rest: int) -> None: ...  # type: ignore[no-untyped-def]
+    def annotated(ctx: int, x: int) -> None: ...
+
+    missing = r"missing a required argument: 'x'"
+    with pytest.raises(InvalidArguments, match=f"{missing}; to be given the context, write `ctx: Context`$"):
+        made(plain).pack((1,), {})
+    with pytest.raises(InvalidArguments, match=f"{missing}; it takes .*; to be given .*, write `context: Context`$"):
+        made(spread).pack((1,), {})
+    with pytest.raises(InvalidArguments, match=f"{missing}$"):
+        made(annotated).pack((1,), {})
+    with pytest.raises(InvalidArguments, match=r"int.*str"):
+        made(plain).pack((1, "a"), {})
+
+
 def place(order_id: int, *, to: str, address: Address | None = None) -> None:
     """Something to call wrongly."""
 

@@ -22,7 +22,7 @@ from pulse.model.redaction import NO_REDACTION
 from pulse.model.text import PAYLOAD_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from pulse.model.redaction import Redaction
@@ -57,6 +57,7 @@ class Arguments:
         self._has_only_names = kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
         self._names = frozenset(parameter.name for parameter in parameters)
         self._is_empty = not parameters
+        self._hint = "" if takes_context else _context_hint(parameters)
         self.required = [p.name for p in parameters if p.default is Parameter.empty and p.kind not in _SPREAD]
 
     # --- writing
@@ -79,7 +80,10 @@ class Arguments:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             why = self._name_unknown(len(args), kwargs) or f"{error};"
-            raise InvalidArguments(self._task, f"{why} it takes {self._signature}") from None
+            raise InvalidArguments(self._task, self._with_hint(f"{why} it takes {self._signature}")) from None
+
+    def _with_hint(self, why: str) -> str:
+        return f"{why}{self._hint}" if why.startswith("missing a required") else why
 
     def _name_unknown(self, given: int, kwargs: dict[str, Any]) -> str | None:
         """A misspelt name leaves a parameter without a value as well; the name is what its author has to look at."""
@@ -127,7 +131,9 @@ class Arguments:
         try:
             return self._decoder.decode(payload)
         except msgspec.ValidationError as error:
-            raise InvalidArguments(self._task, self._redaction().text(_explain(str(error)), payload)) from None
+            raise InvalidArguments(
+                self._task, self._redaction().text(self._with_hint(_explain(str(error))), payload)
+            ) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArguments(self._task, f"the payload is not JSON: {error}") from None
 
@@ -225,6 +231,14 @@ def _find_not_finite(value: object) -> str | None:
         elif isinstance(found, list | tuple):
             left += [(f"{place}[{index}]", each) for index, each in enumerate(found)]
     return None
+
+
+def _context_hint(parameters: Sequence[Parameter]) -> str:
+    """Return the end of a complaint about what is missing, where the first parameter may be meant as the context."""
+    first = parameters[0] if parameters else None
+    if first is None or first.name not in ("ctx", "context") or first.annotation is not Parameter.empty:
+        return ""
+    return f"; to be given the context, write `{first.name}: Context`"
 
 
 def _field(parameter: Parameter, hint: Any) -> Any:  # noqa: ANN401
