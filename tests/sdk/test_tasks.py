@@ -126,6 +126,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
         ("unique_window", "5m"),
         ("tags", "billing"),
         ("tags", ["\x00"]),
+        ("topic", ""),
         ("topic", "*"),
         ("topic", "x" * 201),
         ("retry", "often"),

@@ -12,7 +12,7 @@ import msgspec
 
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import NewJob, RetryPolicy
-from pulse.model.text import check_storable
+from pulse.model.text import check_storable, check_topic
 from pulse.sdk.words import in_python_words
 from pulse.timing.duration import InvalidDuration, parse_duration
 
@@ -103,7 +103,7 @@ class Options:
             raise InvalidOption("retry", retry, "it is a Retry, such as Retry(5, on=(OSError,))")
         common: dict[str, Any] = {
             "task": task,
-            "topic": self.topic or "",
+            "topic": "" if self.topic is None else check_topic(self.topic),
             "priority": 0 if self.priority is None else self.priority,
             "delay": _maybe_length("delay", self.delay),
             "run_at": self.run_at,
