@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import pytest
 
@@ -17,7 +16,7 @@ from pulse.cli import reload, worker_run
 from pulse.cli.dev import find_app, introduce
 from pulse.cli.reload import Files, places_of
 from pulse.cli.session import Session, use
-from pulse.cli.worker_banner import _is_embedded, enqueue_line, without_password
+from pulse.cli.worker_banner import enqueue_line, without_password
 from pulse.cli.worker_plan import Plan
 from pulse.cli.worker_run import choose_settings
 from pulse.model.errors import InvalidApp
@@ -333,15 +332,6 @@ def test_dev_repeats_its_flags_but_no_password(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert "pulse --database-url … --schema mine jobs list" in said
     assert "secret" not in said
-
-
-def test_the_address_of_the_embedded_postgres_is_not_written_out(tmp_path: Path) -> None:
-    """It is a socket's, as long as the folder's path, and `pulse db dsn` prints it."""
-    folder = tmp_path / "a b" / ".pulse"
-
-    assert _is_embedded(f"postgresql://pulse@/pulse?host={quote(str(folder))}/postgres&port=5432", folder)
-    assert not _is_embedded("postgresql://pulse@/pulse?host=/var/run/postgresql", folder)
-    assert not _is_embedded("", folder)
 
 
 def test_the_line_to_enqueue_by_names_what_has_to_be_given() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from pulse.engine.engine import Engine
 from pulse.model.jobs import NewJob
 from pulse.settings import Settings
+from pulse.store.place import place_of
 from tests.doors.worker_processes import PATIENCE, started
 
 SECRET = "4111-1111-1111-1111"
@@ -77,6 +78,9 @@ async def test_every_line_is_an_object_that_names_its_job(settings: Settings, en
         of_job = {"job_id": ids[task], "task": task, "topic": "shop", "attempt": 1, "trace_id": "ab" * 16}
         assert {name: seen[message][name] for name in of_job} == of_job
     assert all(isinstance(json.loads(line), dict) for line in text.splitlines())
+    [source] = [line for line in map(json.loads, text.splitlines()) if line["message"].startswith("jobs come from")]
+    assert source["message"] == f"jobs come from the database{place_of(settings.database_url)}"
+    assert source["level"] == "INFO"
     assert SECRET not in text
     assert b'\npulse_jobs_submitted_total{topic="shop"} 5\n' in metrics
     assert b'\npulse_duty_errors_total{duty="reap"} 0\n' in metrics

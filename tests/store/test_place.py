@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import quote
+
 import pytest
 
-from pulse.store.place import place_of
+from pulse.store.place import embedded_place, place_of
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,12 @@ from pulse.store.place import place_of
 )
 def test_a_place_is_named_without_a_password(url: str | None, place: str) -> None:
     assert place_of(url) == place
+
+
+def test_the_address_of_the_embedded_postgres_is_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a b" / ".pulse"
+
+    url = f"postgresql://pulse@/pulse?host={quote(str(folder))}/postgres&port=5432"
+    assert embedded_place(url, folder) == f"the embedded Postgres in {folder}"
+    assert embedded_place("postgresql://pulse@/pulse?host=/var/run/postgresql", folder) is None
+    assert embedded_place(None, folder) is None

@@ -9,9 +9,10 @@ import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pulse.cli.output import say, show_json
+from pulse.store.place import embedded_place
 
 if TYPE_CHECKING:
     from pulse.cli.worker_plan import Plan
@@ -34,8 +35,8 @@ def introduce(plan: Plan, app: Pulse, worker: Worker, *, health_port: int | None
     if plan.is_again:
         say(f"{head}, topics {_spell(facts['topics'])}", to_stderr=True)
         return
-    if _is_embedded(facts.get("database", ""), worker.settings.state_dir):
-        facts["database"] = f"the embedded Postgres in {worker.settings.state_dir} (`pulse db dsn`)"
+    if embedded := embedded_place(facts.get("database"), worker.settings.state_dir):
+        facts["database"] = f"{embedded} (`pulse db dsn`)"
     lines = [f"  {name:<9} {_spell(value)}" for name, value in facts.items() if name not in ("app", "pid")]
     say("\n".join([head, *lines]), to_stderr=True)
 
@@ -62,11 +63,6 @@ def find_facts(plan: Plan, app: Pulse, worker: Worker, health_port: int | None) 
     if plan.is_dev and (line := enqueue_line(app)):
         facts["enqueue"] = _as_environment(plan.overrides) + line
     return facts
-
-
-def _is_embedded(url: str, state_dir: Path) -> bool:
-    """Tell whether the URL is that of the embedded Postgres in `state_dir`."""
-    return str(state_dir.absolute()) in unquote(url)
 
 
 def _spell(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -16,6 +17,7 @@ from pulse.model.errors import PulseError
 from pulse.model.ids import Mint
 from pulse.model.jobs import FINISHED, JobStatus, Lease
 from pulse.model.workers import Presence
+from pulse.store.place import embedded_place, place_of
 from pulse.store.pool import Database
 from pulse.store.wakeups import Wakeups
 from pulse.version import __version__
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Answer, Claim, Job, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
 
+log = logging.getLogger("pulse.link")
 
 FIRST_LOOK, LONGEST_LOOK = 0.005, 0.25  # seconds between two looks at a job that is waited for
 
@@ -67,6 +70,7 @@ class DirectLink:
         slots = sum(places.free for places in desk.places())  # it has begun nothing yet
         present = partial(_presence, desk, slots)
         self._engine.start(Loop("presence", self._engine.workers.own_duty(desk.name, present)))
+        log.info("jobs come from %s", _source(self._engine.settings))
 
     async def check(self) -> None:
         await self._engine.check()
@@ -153,6 +157,11 @@ class DirectLink:
     async def open_heart(self) -> AsyncIterator[DirectHeart]:
         async with Database(self._engine.settings) as database:
             yield DirectHeart(database, buckets=self._jobs.buckets)
+
+
+def _source(settings: Settings) -> str:
+    url = settings.database_url
+    return embedded_place(url, settings.state_dir) or f"the database{place_of(url)}"
 
 
 def _presence(desk: Desk, slots: int, age: timedelta) -> Presence:

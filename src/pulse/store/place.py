@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PORT = "5432"
 
@@ -24,6 +28,12 @@ def place_of(url: str | None) -> str:
     places = [_with_port(unquote(host), port) for host, port in zip(names, ports, strict=True)]
     name = unquote(parts.path.strip("/")) or asked.get("dbname", [""])[0]
     return f"{f' {name}' if name else ''} at {', '.join(places)}"
+
+
+def embedded_place(url: str | None, state_dir: Path) -> str | None:
+    """Return `the embedded Postgres in .pulse` if the URL leads there. Its address is as long as the folder's path."""
+    is_embedded = str(state_dir.absolute()) in unquote(url or "")
+    return f"the embedded Postgres in {state_dir}" if is_embedded else None
 
 
 def _with_port(host: str, port: str) -> str:
