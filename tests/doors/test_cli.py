@@ -890,7 +890,9 @@ def test_commands_side_by_side_share_one_of_these_servers(folder: Path) -> None:
 def test_commands_start_the_embedded_server_for_their_own_duration(folder: Path) -> None:
     embedded.start(folder).close()
 
-    assert run_process("migrate", "--state-dir", folder).returncode == 0
+    migrated = run_process("migrate", "--state-dir", folder)
+    assert f"Schema pulse of the embedded Postgres in {folder} (`pulse db dsn`) is now at version" in migrated.stdout
+    assert json.loads(run_process("migrate", "--json", "--state-dir", folder).stdout)["database"].startswith("postgres")
     assert run_process("topics", "list", "--state-dir", folder).stdout == "There are no jobs yet.\n"
     assert embedded.running(folder) is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +166,9 @@ def test_on_a_terminal_it_goes_on_until_q(settings: Settings) -> None:
 
     assert ended.exit_code == 0, ended.output
     assert "There are no jobs yet." in ended.text
+
+
+def test_the_embedded_postgres_is_shown_by_its_folder(tmp_path: Path) -> None:
+    settings = Settings(database_url=f"postgresql://pulse@/pulse?host={tmp_path}/postgres", state_dir=tmp_path)
+
+    assert where(settings) == f"the embedded Postgres in {tmp_path} (`pulse db dsn`), schema pulse"

@@ -52,7 +52,7 @@ def _print(session: Session, settings: Settings) -> None:
 
 
 def _apply(session: Session, settings: Settings) -> None:
-    from pulse.cli.worker_banner import without_password
+    from pulse.cli.worker_banner import name_database, without_password
     from pulse.store import migrate as store
 
     async def apply() -> tuple[list[Migration], int]:
@@ -62,9 +62,10 @@ def _apply(session: Session, settings: Settings) -> None:
     applied, version = run(apply())
     listed = [{"version": each.version, "name": each.name} for each in applied]
     lines = [f"Applied {each.version:04}_{each.name}" for each in applied]
-    where = without_password(str(settings.database_url))
-    lines.append(f"Schema {settings.schema} of {where} is {'now' if applied else 'up to date,'} at version {version}.")
-    document = {"database": where, "schema": settings.schema, "version": version, "applied": listed}
+    where, state = name_database(settings), "now" if applied else "up to date,"
+    lines.append(f"Schema {settings.schema} of {where} is {state} at version {version}.")
+    address = without_password(str(settings.database_url))
+    document = {"database": address, "schema": settings.schema, "version": version, "applied": listed}
     session.answer(document, lambda: say_each(lines))
 
 

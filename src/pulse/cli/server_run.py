@@ -17,7 +17,7 @@ from pulse.cli.manager import READY, STOPPING, tell_manager
 from pulse.cli.output import say, show_json
 from pulse.cli.session import new_loop
 from pulse.cli.startup import set_up_logs, wait_for_database
-from pulse.cli.worker_banner import without_password
+from pulse.cli.worker_banner import name_database, without_password
 from pulse.model.server_url import Address
 from pulse.sdk.collector import calm_collector
 from pulse.sdk.health import Health, serve_health
@@ -192,7 +192,8 @@ def introduce(plan: ServerPlan, server: Server, *, health_port: int | None, sche
     if plan.log_format == "json":
         log.info("server starts: %s", ", ".join(f"{name} {value}" for name, value in facts.items()))
     else:
-        shown = facts | {"schema": f"{facts['schema']}, version {schema_version}"}
+        schema = f"{facts['schema']}, version {schema_version}"
+        shown = facts | {"database": name_database(plan.settings), "schema": schema}
         lines = [f"  {name:<9} {value}" for name, value in shown.items() if name not in ("pid", "version")]
         say("\n".join([f"Pulse server, pid {os.getpid()}", *lines]), to_stderr=True)
     if server.is_exposed and plan.settings.tls_cert is None:

@@ -16,7 +16,7 @@ from pulse.cli.options import Command
 from pulse.cli.output import console
 from pulse.cli.session import open_operating, run
 from pulse.cli.top_view import Page, draw_page
-from pulse.cli.worker_banner import without_password
+from pulse.cli.worker_banner import name_database
 from pulse.model.errors import PulseError
 
 if TYPE_CHECKING:
@@ -114,4 +114,4 @@ def where(settings: Settings) -> str:
     """The address of what is watched, without what is secret in it."""
     if settings.server_url is not None:
         return settings.server_url
-    return f"{without_password(str(settings.database_url))}, schema {settings.schema}"
+    return f"{name_database(settings)}, schema {settings.schema}"

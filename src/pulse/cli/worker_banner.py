@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pulse.sdk.app import Pulse
     from pulse.sdk.task import Task
     from pulse.sdk.worker import Worker
+    from pulse.settings import Settings
 
 log = logging.getLogger("pulse.worker")
 
@@ -35,8 +36,8 @@ def introduce(plan: Plan, app: Pulse, worker: Worker, *, health_port: int | None
     if plan.is_again:
         say(f"{head}, topics {_spell(facts['topics'])}", to_stderr=True)
         return
-    if embedded := embedded_place(facts.get("database"), worker.settings.state_dir):
-        facts["database"] = f"{embedded} (`pulse db dsn`)"
+    if "database" in facts:
+        facts["database"] = name_database(worker.settings)
     lines = [f"  {name:<9} {_spell(value)}" for name, value in facts.items() if name not in ("app", "pid")]
     say("\n".join([head, *lines]), to_stderr=True)
 
@@ -76,6 +77,12 @@ def _as_environment(flags: dict[str, Any]) -> str:
     shown = {"database_url": "…"}  # it may hold a password
     names = [name for name in ("database_url", "schema", "state_dir") if name in flags]
     return "".join(f"PULSE_{name.upper()}={shown.get(name) or shlex.quote(str(flags[name]))} " for name in names)
+
+
+def name_database(settings: Settings) -> str:
+    """Return what people are shown of the database: its address without a password, or that it is the embedded one."""
+    embedded = embedded_place(settings.database_url, settings.state_dir)
+    return f"{embedded} (`pulse db dsn`)" if embedded else without_password(str(settings.database_url))
 
 
 def without_password(url: str) -> str:
