@@ -376,7 +376,15 @@ def test_columns_shrink_before_they_go_and_the_least_important_goes_first() -> N
         (timedelta(seconds=59), "59 s ago"),
         (timedelta(minutes=3, seconds=20), "3 min ago"),
         (timedelta(hours=30), "1 d ago"),
+        (timedelta(minutes=59, seconds=59), "59 min ago"),
+        (timedelta(milliseconds=999), "just now"),
         (-timedelta(hours=2), "in 2 h"),
+        (-timedelta(days=2, hours=23, minutes=59), "in 3 d"),
+        (-timedelta(minutes=59.9), "in 1 h"),
+        (-timedelta(seconds=59.9), "in 1 min"),
+        (-timedelta(minutes=31), "in 31 min"),
+        (-timedelta(hours=13), "in 13 h"),
+        (-timedelta(milliseconds=400), "just now"),
     ],
 )
 def test_ages_read_as_people_say_them(passed: timedelta, text: str) -> None:

@@ -6,6 +6,7 @@ every text passes through `escape` here, on every way out: `say`, `show_table`, 
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -28,6 +29,7 @@ UNLIMITED = 100_000  # columns of a file or a pipe: nothing is cut there, so tha
 GAP = 2  # between two columns
 
 AGES = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
+MOST = {"s": 60, "min": 60, "h": 24}  # of a unit; so many are one of the next
 
 
 class Styled(NamedTuple):
@@ -96,14 +98,21 @@ def local_time(instant: datetime) -> str:
 def age(instant: datetime, now: datetime | None = None) -> str:
     """How long ago, or how far ahead, in the largest unit that fits."""
     passed = (now or datetime.now(UTC)) - instant
-    if (length := rough(abs(passed))) is None:
-        return "just now"
-    return f"{length} ago" if passed > timedelta() else f"in {length}"
+    if passed > timedelta():
+        return f"{length} ago" if (length := rough(passed)) else "just now"
+    return f"in {length}" if (length := nearest(-passed)) else "just now"
 
 
 def rough(length: timedelta) -> str | None:
     """In the largest unit that fits; none if it is less than a second."""
     return next((f"{count} {unit}" for unit, size in AGES if (count := length // size)), None)
+
+
+def nearest(length: timedelta) -> str | None:
+    """As `rough`, rounded to the nearest: what was set a moment ago for in 1 h is not in 59 min."""
+    counts = ((round(length / size), unit) for unit, size in reversed(AGES))
+    count, unit = next((count, unit) for count, unit in counts if count < MOST.get(unit, math.inf))
+    return f"{count} {unit}" if count else None
 
 
 def when(instant: datetime) -> str:
