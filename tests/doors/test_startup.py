@@ -71,6 +71,23 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
     assert was_canceled.is_set()
 
 
+async def test_silence_is_not_told_once_the_reason_was(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "SILENCE", 0.01)
+    tries = 0
+
+    async def prepare() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise DatabaseUnreachable("Connection refused")
+        await asyncio.sleep(0.1)  # nobody answers for longer than that
+
+    assert await wait_for_database(prepare, where="db:5432", patience=None, told_to_stop=asyncio.Event())
+    assert caplog.messages == ["Connection refused. Trying until it answers."]
+
+
 async def test_what_was_about_to_answer_when_told_to_stop_may_finish() -> None:
     stop = asyncio.Event()
 

@@ -44,7 +44,8 @@ async def wait_for_database(
     give_up_at = loop.time() + (math.inf if patience is None else patience.total_seconds())
     while not told_to_stop.is_set():
         try:
-            if not await _is_prepared(prepare, told_to_stop, f"no answer from {where} yet; trying {trying}"):
+            no_answer = None if failures else f"no answer from {where} yet; trying {trying}"
+            if not await _is_prepared(prepare, told_to_stop, no_answer):
                 return False
         except (DatabaseUnreachable, ServerUnreachable) as error:
             failures += 1
@@ -60,17 +61,19 @@ async def wait_for_database(
 
 
 async def _is_prepared(
-    prepare: Callable[[], Coroutine[Any, Any, object]], told_to_stop: asyncio.Event, no_answer: str
+    prepare: Callable[[], Coroutine[Any, Any, object]], told_to_stop: asyncio.Event, no_answer: str | None
 ) -> bool:
     """One try. It may take long where nobody answers: that is told soon, and whoever is to stop does not wait for it.
 
-    False if we are to stop and it did not come to its end in the moment that it has for that.
+    `no_answer` is what is told; none where a reason was told before. False if we are to stop and it did not come to
+    its end in the moment that it has for that.
     """
     trying, told = asyncio.create_task(prepare()), asyncio.create_task(told_to_stop.wait())
     try:
         await asyncio.wait([trying, told], timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
         if not trying.done() and not told.done():
-            log.warning(no_answer)
+            if no_answer:
+                log.warning(no_answer)
             await asyncio.wait([trying, told], return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([trying], timeout=LAST_MOMENT)
         if not trying.done():
