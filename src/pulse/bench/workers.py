@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def workers(settings: Settings, *, count: int, topics: list[str]) -> AsyncIterator[None]:
     """So many worker processes, up and connected."""
-    started = [await _start(settings, topics) for _ in range(count)]
+    started: list[asyncio.subprocess.Process] = []
     try:
+        for _ in range(count):
+            started.append(await _start(settings, topics))
+            await _until_ready(started[-1])
         yield
     finally:
         for process in started:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                process.terminate()
         for process in started:
             await process.wait()
 
@@ -46,7 +50,7 @@ async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Pr
         "PULSE_POOL_SIZE": str(settings.pool_size),
         "PULSE_NOTIFY": str(int(settings.notify)),
     }
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "pulse.bench.workers",
@@ -54,10 +58,12 @@ async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Pr
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | env,
     )
+
+
+async def _until_ready(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
     if await process.stdout.readline() != b"ready\n":
         raise RuntimeError("a worker of the benchmark did not start; its error is above")
-    return process
 
 
 async def live(topics: list[str]) -> None:
@@ -74,4 +80,5 @@ async def live(topics: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which tells us by SIGTERM
     new_runner()(live(msgspec.json.decode(sys.argv[1], type=list[str])))
