@@ -73,6 +73,15 @@ def test_the_list_has_every_token_and_no_secret(pulse: Pulse) -> None:
     assert secret not in shown + str(listed)
 
 
+def test_only_the_first_token_ever_asks_for_a_restart_of_the_servers(pulse: Pulse) -> None:
+    first, second = pulse("create", "web", "--scope", "submit"), pulse("create", "mail", "--scope", "work:mail")
+    pulse("revoke", "web")
+    pulse("revoke", "mail")
+    third = pulse("create", "ops", "--scope", "operate")
+
+    assert ["Restart the servers" in each.output for each in (first, second, third)] == [True, False, False]
+
+
 def test_without_tokens_the_list_says_how_to_make_one(pulse: Pulse) -> None:
     assert "pulse tokens create" in pulse("list").output
 

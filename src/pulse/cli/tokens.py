@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pulse.cli.session import Session
+    from pulse.engine.engine import Engine
     from pulse.model.tokens import Token
 
 
@@ -54,22 +55,27 @@ def create(session: Session, name: str, scopes: tuple[str, ...], expires: timede
     Workers are called after their token, so give each kind of program its own. To replace a token, make one of
     another name, hand it out, then revoke the first.
     """
-    token, secret = session.use(lambda engine: engine.tokens.create(name, scopes, expires))
-    session.answer(_as_json(token) | {"secret": secret}, lambda: _show_new(token, secret))
+
+    async def work(engine: Engine) -> tuple[Token, str, bool]:
+        is_first = not await engine.tokens.is_anything_there()
+        return *await engine.tokens.create(name, scopes, expires), is_first
+
+    token, secret, is_first = session.use(work)
+    session.answer(_as_json(token) | {"secret": secret}, lambda: _show_new(token, secret, is_first=is_first))
 
 
-def _show_new(token: Token, secret: str) -> None:
+def _show_new(token: Token, secret: str, *, is_first: bool) -> None:
     until = f" until {local_time(token.expires_at)}" if token.expires_at else ""
-    say_each(
-        [
-            f"Token {token.name} may {_listed(token)}{until}.",
-            "",
-            f"  {secret}",
-            "",
-            "This is its secret, shown only this once: whoever has it may do the above.",
-            "Restart the servers that are running: until then they accept calls without a token.",
-        ]
-    )
+    lines = [
+        f"Token {token.name} may {_listed(token)}{until}.",
+        "",
+        f"  {secret}",
+        "",
+        "This is its secret, shown only this once: whoever has it may do the above.",
+    ]
+    if is_first:  # of all there ever were, since that is what a server looks for when it starts
+        lines.append("Restart the servers that are running: until then they accept calls without a token.")
+    say_each(lines)
 
 
 @tokens.command("list", short_help="Show every token there ever was, and what it may do.")
