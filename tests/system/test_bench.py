@@ -20,11 +20,13 @@ def test_a_worker_leaves_ctrl_c_to_the_benchmark_and_ends_without_a_word(setting
         text=True,
         env=os.environ | {"PULSE_DATABASE_URL": str(settings.database_url), "PULSE_SCHEMA": settings.schema},
     )
-    assert worker.stdout is not None
-    assert worker.stdout.readline() == "ready\n"
-
-    worker.send_signal(signal.SIGINT)
-    worker.send_signal(signal.SIGTERM)
-    _, said = worker.communicate(timeout=60)
+    try:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+        worker.send_signal(signal.SIGINT)
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=60)
+    finally:
+        worker.kill()
 
     assert (worker.returncode, said) == (0, "")
