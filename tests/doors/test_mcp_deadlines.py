@@ -6,10 +6,12 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from pulse.doors.mcp import McpDoor
+from pulse.doors.mcp_http import Front as McpFront
 from pulse.doors.mcp_http import HttpServer, McpGate, make_app
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
@@ -73,3 +75,37 @@ async def test_a_body_over_the_limit_is_refused(port: int) -> None:
 
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"the request is larger than 2 MiB" in answer
+
+
+CALL = json.dumps({
+    "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "job_submit", "arguments": {"task": "mail"}},
+}).encode()  # fmt: skip
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(CALL), CALL)
+
+
+async def test_a_body_of_crumbs_is_refused(port: int, engine: Engine) -> None:
+    answer = await answer_to(port, CHUNKED + b"1\r\n \r\n" * 20_000 + b"0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"too_many_chunks" in answer
+    assert await engine.jobs.counts() == []
+
+
+async def test_a_call_that_breaks_off_is_not_made(port: int, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what came of it is JSON."""
+    broke_off = asyncio.Event()
+
+    async def see(self: McpFront, *given: Any) -> None:
+        await come_in(self, *given)
+        broke_off.set()
+
+    come_in = McpFront.__call__
+    monkeypatch.setattr(McpFront, "__call__", see)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(CHUNKED)
+    await writer.drain()
+    writer.close()
+    async with asyncio.timeout(PATIENCE):
+        await broke_off.wait()
+
+    assert await engine.jobs.counts() == []

@@ -113,6 +113,8 @@ class Front:
             async with asyncio.timeout(self._deadline):
                 while has_more and len(body) <= LARGEST:
                     message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise InvalidInput("the body ended before its time")
                     body += message.get("body", b"")
                     has_more = message.get("more_body", False)
         except TimeoutError:

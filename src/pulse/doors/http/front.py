@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 
 from pulse.doors.http.answering import Refused, answer_to
+from pulse.doors.http.connection import LINGER
 from pulse.model.server_url import Address
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LINGER = 2.0  # seconds
 FOR_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})  # which come by address
 ON_EVERY_ANSWER = {
     "x-content-type-options": "nosniff",
