@@ -172,7 +172,7 @@ async def visiting(browser: Browser, house: House) -> AsyncIterator[Visiting]:
             watch = Watch(at.url)
             watches.append(watch)
             page = await context.new_page()
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(30_000)
             watch.follow(page)
             return Visit(page, watch, at, context)
 
