@@ -633,7 +633,7 @@ async def test_a_batch_is_counted_before_its_items_are_read(client: Client, meth
 @pytest.mark.parametrize(
     ("method", "request_"),
     [
-        ("StreamJobs", pb.StreamJobsRequest(worker="w1", pools=[pb.Pool(slots=1, topics=[""] * 500_000)])),
+        ("StreamJobs", pb.StreamJobsRequest(worker="w1", pools=[pb.Pool(slots=1, topics=[""] * 60_001)])),
         ("StreamJobs", pb.StreamJobsRequest(worker="w1", pools=[pb.Pool(slots=1, topics=[""] * 100)] * 5_000)),
         ("UpdateCredit", pb.UpdateCreditRequest(credit=pb.Credit(stream="x", free=[1] * 500_000))),
     ],
@@ -644,7 +644,7 @@ async def test_a_request_of_too_many_values_is_refused_unread(client: Client, me
 
     answer = await refused(call(request_.SerializeToString()))
 
-    assert answer.message == "the request has more than 500,000 values: send it in parts"
+    assert answer.message == "more than 60,000 values of one message, or 500,000 in all: send them in parts"
 
 
 async def test_a_report_for_a_job_that_was_never_assigned_is_lost(client: Client, engine: Engine, jobs: Jobs) -> None:

@@ -17,9 +17,10 @@ from google.protobuf.message import DecodeError
 
 from pulse.model.errors import InvalidInput, PulseError
 
+MOST_OF_ONE = 60_000  # values of one message: more than the largest batch has items, and a worker can hold claims
 MOST_VALUES = 500_000  # of one request: fifty for each job of the largest batch, and some 30 MiB once they are read
 OF_A_MESSAGE = 3  # a message within is as many values more, since even an empty one takes hundreds of bytes
-SMALL = 2 * MOST_VALUES // (1 + OF_A_MESSAGE)  # bytes: in no more there cannot be too many, as each has two at least
+SMALL = 2 * MOST_OF_ONE  # bytes: in no more there cannot be too many, as each value has two at least
 
 
 class Unreadable:
@@ -30,7 +31,9 @@ class Unreadable:
 
 
 UNREADABLE = Unreadable(InvalidInput("the bytes of the request are not the message this method takes"))
-TOO_MANY = Unreadable(InvalidInput(f"the request has more than {MOST_VALUES:,} values: send it in parts"))
+TOO_MANY = Unreadable(
+    InvalidInput(f"more than {MOST_OF_ONE:,} values of one message, or {MOST_VALUES:,} in all: send them in parts")
+)
 
 
 class TolerantServer:
@@ -90,7 +93,9 @@ def _count(raw: bytes, at: int, end: int, parts: Parts, left: int) -> int:
     What is malformed is left to whoever reads it. Most numbers have one byte, and to call a function for each would
     take twice as long.
     """
-    while at < end and left >= 0:
+    for _ in range(MOST_OF_ONE):
+        if at >= end or left < 0:
+            return left
         left -= 1
         tag, at = (raw[at], at + 1) if raw[at] < 0x80 else _varint(raw, at, end)
         kind = tag & 7
@@ -103,7 +108,7 @@ def _count(raw: bytes, at: int, end: int, parts: Parts, left: int) -> int:
             _, at = _varint(raw, at, end)
         else:
             at += SIZES.get(kind, 0)
-    return left
+    return left if at >= end else -1
 
 
 def _count_within(raw: bytes, at: int, end: int, parts: Parts | None, left: int) -> int:
