@@ -30,24 +30,36 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    """Turn the collector off, so that only what nothing refers to is freed, as between two of its rounds."""
+class Leftovers:
+    """What the server holds of calls and requests, but for what tests before this one have left."""
+
+    def __init__(self) -> None:
+        self._before = self._find()  # referred to, so that none of them goes meanwhile
+
+    def _find(self) -> list[object]:
+        """gRPC's contexts cannot be referred to weakly; each holds its call's native memory."""
+        return [
+            thing
+            for thing in gc.get_objects()
+            if type(thing).__name__ == "_ServicerContext" or isinstance(thing, Request)
+        ]
+
+    def count(self) -> int:
+        return len(self._find()) - len(self._before)
+
+    async def until_none_are_there(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while self.count():
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def leftovers() -> Iterator[Leftovers]:
+    """With the collector off, so that only what nothing refers to is freed, as between two of its rounds."""
     gc.collect()
     gc.disable()
-    yield
+    yield Leftovers()
     gc.enable()
-
-
-def _calls_in_memory() -> int:
-    """Count the server's calls. gRPC's contexts cannot be referred to weakly; each holds its call's native memory."""
-    return sum(type(thing).__name__ == "_ServicerContext" for thing in gc.get_objects())
-
-
-async def _until_none_are_left() -> None:
-    async with asyncio.timeout(PATIENCE):
-        while _calls_in_memory():
-            await asyncio.sleep(0.05)
 
 
 def _stream_of_jobs(client: Client, number: int) -> Any:
@@ -61,16 +73,18 @@ def _watch_of_health(client: Client, number: int) -> Any:
 
 
 @pytest.mark.parametrize("open_stream", [_stream_of_jobs, _watch_of_health])
-async def test_the_memory_of_a_stream_is_freed_when_it_ends(client: Client, open_stream: Any) -> None:
+async def test_the_memory_of_a_stream_is_freed_when_it_ends(
+    client: Client, leftovers: Leftovers, open_stream: Any
+) -> None:
     streams = [open_stream(client, number) for number in range(CALLS)]
     for stream in streams:
         await stream.read()
-    assert _calls_in_memory() == CALLS
+    assert leftovers.count() == CALLS
 
     for stream in streams:
         stream.cancel()
 
-    await _until_none_are_left()
+    await leftovers.until_none_are_there()
 
 
 @pytest.mark.parametrize(
@@ -84,11 +98,13 @@ async def test_the_memory_of_a_stream_is_freed_when_it_ends(client: Client, open
         pytest.param(lambda client: client.work.StreamJobs(pb.StreamJobsRequest()).read(), id="a wrong stream"),
     ],
 )
-async def test_the_memory_of_a_refused_call_is_freed_when_it_ends(client: Client, ask: Any) -> None:
+async def test_the_memory_of_a_refused_call_is_freed_when_it_ends(
+    client: Client, leftovers: Leftovers, ask: Any
+) -> None:
     """With its request, which may be of 16 MiB: a token that may only submit could fill a server's memory."""
     answers = [await refused(ask(client)) for _ in range(CALLS)]
 
-    await _until_none_are_left()
+    await leftovers.until_none_are_there()
     assert len({answer.code for answer in answers}) == 1
 
 
@@ -106,13 +122,11 @@ async def test_the_memory_of_a_refused_call_is_freed_when_it_ends(client: Client
     ],
 )
 async def test_a_request_is_freed_when_it_is_answered(
-    settings: Settings, path: str, body: dict[str, Any], status: int
+    settings: Settings, leftovers: Leftovers, path: str, body: dict[str, Any], status: int
 ) -> None:
     """With its body, which may be of 16 MiB."""
     async with served_http(settings) as http:
         answers = [await http.ask("POST", path, body | {"payload": "x"} if "task" in body else body) for _ in range(3)]
         assert {answer.status_code for answer in answers} == {status}
 
-        async with asyncio.timeout(PATIENCE):
-            while any(isinstance(thing, Request) for thing in gc.get_objects()):
-                await asyncio.sleep(0.05)
+        await leftovers.until_none_are_there()
