@@ -659,6 +659,16 @@ def test_what_a_limit_leaves_is_said_with_how_to_go_on(pulse: Pulse, flags: list
     assert second.output == "2 jobs replayed.\n"
 
 
+@pytest.mark.parametrize(
+    "command", [["jobs", "show"], ["jobs", "cancel"], ["jobs", "replay"], ["explain"]], ids=" ".join
+)
+def test_an_id_cut_short_is_refused_with_what_it_should_be(pulse: Pulse, command: list[str]) -> None:
+    refused = pulse(*command, "01998e5c-7a40")
+
+    assert refused.exit_code == 2
+    assert "'01998e5c-7a40' is not the id of a job: write all 36 characters of it, as lists do." in refused.output
+
+
 def test_ids_have_nothing_to_go_on_after(pulse: Pulse) -> None:
     refused = pulse("jobs", "replay", pulse.dead_letter(), "--after", "x")
 

@@ -93,10 +93,14 @@ def test_what_no_worker_could_find_or_call_is_no_task() -> None:
     class Shop:
         def charge(self, amount: int) -> None: ...
 
+        def __call__(self, amount: int) -> None: ...
+
     assert said_by(app.task, Shop.charge, kind=InvalidTask) == (
         "Shop.charge is a method, and a worker has no object to call it on: define a function, which may make one"
     )
     assert "is a partial, which has no name: define a function that calls it" in said_by(app.task, partial(print, 1))
+    for declare in (app.task, app.task(name="charge")):
+        assert "is a Shop object, which has no name: define a function" in said_by(declare, Shop(), kind=InvalidTask)
     assert said_by(app.task, lambda: None, kind=InvalidTask) == (
         'a lambda has no name by which a worker could find it: define a function, or give it one with name="…"'
     )

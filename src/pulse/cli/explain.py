@@ -8,7 +8,7 @@ from uuid import UUID
 import click
 
 from pulse.cli.job_views import STYLES
-from pulse.cli.options import Command
+from pulse.cli.options import Command, JobId
 from pulse.cli.output import Cell, Styled, show_fields, when
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.argument("job_id", metavar="ID", type=JobId())
 @click.pass_obj
 def explain(session: Session, /, job_id: UUID) -> None:
     """Say why a job is not running, and when it should be.

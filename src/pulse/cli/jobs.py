@@ -11,7 +11,7 @@ import click
 
 from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.job_views import as_json, show_job, show_list
-from pulse.cli.options import Group, complete_status, read_moment, read_status
+from pulse.cli.options import Group, JobId, complete_status, read_moment, read_status
 from pulse.cli.output import plural, say, say_each
 from pulse.cli.progress import progress
 from pulse.cli.session import Session, describe, use
@@ -131,7 +131,7 @@ async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: in
 
 
 @jobs.command(short_help="Show all there is to know of one job.")
-@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.argument("job_id", metavar="ID", type=JobId())
 @click.pass_obj
 def show(session: Session, job_id: UUID) -> None:
     """Show all there is to know of one job, its failed attempts included."""
@@ -144,7 +144,7 @@ def show(session: Session, job_id: UUID) -> None:
 
 
 @jobs.command()
-@click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, required=True)
+@click.argument("job_ids", metavar="ID...", type=JobId(), nargs=-1, required=True)
 @click.option("--reason", default="", help="Kept on the job as its last error.")
 @click.pass_obj
 def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
@@ -161,7 +161,7 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
 
 
 @jobs.command()
-@click.argument("job_ids", metavar="[ID]...", type=click.UUID, nargs=-1)
+@click.argument("job_ids", metavar="[ID]...", type=JobId(), nargs=-1)
 @filter_options
 @click.option("--all", is_flag=True, help="Every dead letter, up to --limit.")
 @click.option(
@@ -207,7 +207,7 @@ def replay(
 
 
 @jobs.command("run-now")
-@click.argument("job_id", metavar="ID", type=click.UUID)
+@click.argument("job_id", metavar="ID", type=JobId())
 @click.pass_obj
 def run_now(session: Session, job_id: UUID) -> None:
     """Run a job before its time.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
 from click.core import ParameterSource
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from pulse.model.jobs import JobStatus
 
 EVERYWHERE = "Everywhere"
+
+
+class JobId(click.ParamType[UUID]):
+    """The id of a job, whole: docs/decisions/0041."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:  # noqa: ANN401
+        try:
+            return UUID(value)
+        except ValueError:
+            self.fail(f"{value[:60]!r} is not the id of a job: write all 36 characters of it, as lists do.", param, ctx)
 
 
 class Command(click.Command):

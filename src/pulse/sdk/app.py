@@ -167,6 +167,7 @@ class Pulse:
         if unknown := options.keys() - OPTION_NAMES:
             known = ", ".join(sorted({"name", "aliases", "executor", "cron", "every", "tz", *OPTION_NAMES}))
             raise InvalidOption("option", min(unknown), f"a task takes {known}")
+        check_function(function)
         return Task(
             self,
             function,
@@ -318,12 +319,17 @@ def _read_id(job_id: object) -> UUID:
         raise InvalidInput(f"job_id must be the id of a job, such as {EXAMPLE_ID}, not {shown}") from None
 
 
-def own_name(function: object) -> str:
-    """The name of a function that can be found again by it: by a worker, and by whoever reads it in a list."""
-    if isinstance(function, partial):
-        raise InvalidTask(f"{function!r} is a partial, which has no name: define a function that calls it")
+def check_function(function: object) -> None:
+    """Refuse what a worker could not call by what its signature says: that of an object is not its own."""
     if not callable(function):
         raise InvalidTask(f"{function!r} is not a function")
+    if not hasattr(function, "__qualname__"):
+        kind = "partial" if isinstance(function, partial) else f"{type(function).__name__} object"
+        raise InvalidTask(f"{function!r} is a {kind}, which has no name: define a function that calls it")
+
+
+def own_name(function: Callable[..., Any]) -> str:
+    """The name of a function that can be found again by it: by a worker, and by whoever reads it in a list."""
     found = default_name(function)
     if "<lambda>" in found:
         raise InvalidTask(
