@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -78,7 +77,7 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
     if options["server"] and scenario not in SERVED:
         raise click.UsageError(f"--server goes with {', '.join(SERVED)}.")
     jobs = jobs or DEFAULT_JOBS.get(scenario, 50_000)
-    with ended_by_sigterm(), bench_database(session) as settings:
+    with bench_database(session) as settings:
         results = [
             run_round(session, settings, scenario, jobs, number, rounds, **options) for number in range(1, rounds + 1)
         ]
@@ -86,16 +85,6 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
 
     result = median_of(results)
     session.answer(result, lambda: show(result, rounds))
-
-
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """End as by Ctrl-C: its processes are stopped, and what it made in the database is taken away."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
