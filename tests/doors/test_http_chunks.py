@@ -12,7 +12,7 @@ from typing import Any
 import h11
 import pytest
 
-from pulse.doors.http.chunks import MOST_CHUNKS, MOST_IN_VAIN, TURN, TurnedReader
+from pulse.doors.http.chunks import CHUNKS_IN_VAIN, MOST_CHUNKS, TURN, TurnedReader
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
 from tests.doors.http_client import Http, served_http
@@ -97,12 +97,12 @@ async def test_a_refused_request_is_not_read_to_its_end(http: Http, steps: list[
     answered = await answer_to(http, REFUSED, CRUMB * 9_000, END)
 
     assert answered.startswith(b"HTTP/1.1 403 ")
-    assert steps[0] < 2 * MOST_IN_VAIN
+    assert steps[0] < 2 * CHUNKS_IN_VAIN
 
 
 async def test_who_goes_on_behind_a_refusal_is_cut_off(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse.doors.http.front.LINGER", 2 * PATIENCE)
-    monkeypatch.setattr("pulse.doors.http.connection.MOST_IN_VAIN", 1 << 20, raising=False)
+    monkeypatch.setattr("pulse.doors.http.connection.BYTES_IN_VAIN", 1 << 20, raising=False)
     reader, writer = await asyncio.open_connection(*http.server.http_address)  # type: ignore[misc]
     writer.write(HEAD % (b"/v1/jobs", b"evil.example") + b"content-length: 1000000000000\r\n\r\n")
 

@@ -71,7 +71,7 @@ def _show_new(token: Token, secret: str, *, is_first: bool) -> None:
         "",
         f"  {secret}",
         "",
-        "This is its secret, shown only this once: whoever has it may do the above.",
+        "Keep this secret. It is shown only this once, and whoever has it may do the above.",
     ]
     if is_first:  # of all there ever were, since that is what a server looks for when it starts
         lines.append("Restart the servers that are running: until then they accept calls without a token.")

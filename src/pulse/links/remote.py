@@ -225,7 +225,7 @@ class RemoteLink:
 
 
 def _read_answers(response: Any) -> list[Answer]:  # noqa: ANN401  one of four that have answers and refusals
-    """An item that the server cannot read is an error here: whoever sent a batch halves it, and finds the item."""
+    """Return the answers, or raise the first refusal: whoever sent the batch halves it until only that item is left."""
     for refusal in response.refusals:
         raise make_error(KINDS.get(refusal.code, InvalidInput), refusal.message)
     return convert.read_answers(response.answers)

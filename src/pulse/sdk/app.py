@@ -329,7 +329,7 @@ def check_function(function: object) -> None:
 
 
 def own_name(function: Callable[..., Any]) -> str:
-    """The name of a function that can be found again by it: by a worker, and by whoever reads it in a list."""
+    """Return the name by which workers find the function, and which lists show."""
     found = default_name(function)
     if "<lambda>" in found:
         raise InvalidTask(

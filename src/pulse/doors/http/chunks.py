@@ -13,14 +13,14 @@ PORTION = 4 << 10  # bytes that are looked through at a time, and the longest li
 LARGEST_HEAD = 16 << 10  # bytes
 TURN = 100  # events, which take half a millisecond
 MOST_CHUNKS = 10_000  # of a body, beside one for each KiB of it
-MOST_IN_VAIN = 1_000  # of a body whose request is answered already
+CHUNKS_IN_VAIN = 1_000  # of a body whose request is answered already
 TOO_MANY = f"the body has more than {MOST_CHUNKS} chunks, and less than 1 KiB in each: send it in larger ones"
 
 Step = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
 class TurnedReader(h11.Connection):
-    """What a client sends, read by turns. Whoever reads it begins each turn, and goes on later if it `is_behind`."""
+    """Reads what a client sends, a turn at a time. After a turn, begin another one if it `is_behind`."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, LARGEST_HEAD)
@@ -34,7 +34,7 @@ class TurnedReader(h11.Connection):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer has begun."""
+        """Tell whether the answer has begun."""
         return self.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
 
     def begin_turn(self) -> None:
@@ -76,12 +76,12 @@ class TurnedReader(h11.Connection):
     def _count(self, event: h11.Data) -> None:
         self._chunks += event.chunk_start
         self._size += len(event.data)
-        if self._chunks > (MOST_IN_VAIN if self.is_answered else MOST_CHUNKS + (self._size >> 10)):
+        if self._chunks > (CHUNKS_IN_VAIN if self.is_answered else MOST_CHUNKS + (self._size >> 10)):
             self.is_crumbled = True
             raise h11.RemoteProtocolError(TOO_MANY)
 
 
 def _length_of(request: h11.Request) -> int:
-    """Of a body that comes as one piece. h11 has checked the headers, and chunks go before a length."""
+    """Return the length of the body, if it was said; 0 if the body comes in chunks. h11 has checked the headers."""
     headers = dict(request.headers)
     return 0 if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))

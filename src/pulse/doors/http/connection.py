@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
 LINGER = 2.0  # seconds in which a client finds its refusal, though it goes on sending
-MOST_IN_VAIN = 64 << 20  # bytes that are taken of a body whose request is answered already
+BYTES_IN_VAIN = 64 << 20  # bytes that are taken of a body whose request is answered already
 
 
 class Flow(FlowControl):
@@ -119,11 +119,11 @@ class Connection(H11Protocol):
             self.flow.release()
 
     def _is_too_much(self, size: int) -> bool:
-        """Whether more came after an answer than a client sends that has not seen it yet."""
+        """Tell whether a client has sent more after its answer than one sends that has not seen the answer yet."""
         is_sending = self.conn.their_state is h11.SEND_BODY
         is_in_vain = self._farewell is not None or (self.conn.is_answered and is_sending)
         self._in_vain = self._in_vain + size if is_in_vain else 0
-        return self._in_vain > MOST_IN_VAIN
+        return self._in_vain > BYTES_IN_VAIN
 
     def _refuse(self, message: str) -> None:
         content = {"error": {"code": "too_many_chunks", "message": message, "details": {}}}
