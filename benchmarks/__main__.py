@@ -17,8 +17,8 @@ from rich.table import Table
 
 from benchmarks import compare, drain, pages, processes, soak
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store.migrate import migrate
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import migrate
 
 console = Console()
 DRAIN_TARGET = 0.8

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers import environment
 from pulse.bench.scenarios import Plan, drain, enqueue, latency
-from pulse.links.portal import new_runner
+from pulse.event_loop import run
 from pulse.settings import Settings
-from pulse.store.migrate import drop_schema, migrate
+from pulse.store.schema.migrate import drop_schema, migrate
 
 DOCS = Path(__file__).parents[1] / "docs"
 PEERS = ("pgqueuer", "procrastinate")
@@ -39,14 +39,13 @@ def compare(settings: Settings, *, jobs: int, rounds: int, latency_jobs: int) ->
     url = str(settings.database_url)
     for peer in PEERS:
         ask(python, peer, "install", url)
-    run = new_runner
     found = Comparison({"pulse": [], **{peer: [] for peer in PEERS}}, [], {}, {}, {})
     settings = replace(settings, schema="pulse_bench", concurrency=1000, buckets=1)
-    run()(drop_schema(settings))
-    run()(migrate(settings))
+    run(drop_schema(settings))
+    run(migrate(settings))
     plan = Plan(settings=settings, jobs=jobs, processes=2)
     for _ in range(rounds):
-        result = run()(drain(plan))
+        result = run(drain(plan))
         found.drains["pulse"].append(result.rate or 0)
         found.ceilings.append(result.ceiling_rate or 0)
         for peer in PEERS:
@@ -54,16 +53,16 @@ def compare(settings: Settings, *, jobs: int, rounds: int, latency_jobs: int) ->
             answer = ask(python, peer, "drain", url, "--jobs", str(count), "--processes", "2", "--batch", "500")
             found.drains[peer].append(answer["rate"])
             found.versions[peer] = answer["version"]
-    timed = run()(latency(replace(plan, jobs=latency_jobs)))
+    timed = run(latency(replace(plan, jobs=latency_jobs)))
     found.latencies["pulse"] = {name: getattr(timed, name) for name in ("p50_ms", "p95_ms", "p99_ms")}
-    entered = run()(enqueue(plan))
+    entered = run(enqueue(plan))
     found.enqueues["pulse"] = {"one": entered.settings["one_by_one_rate"], "many": entered.rate or 0}
     for peer in PEERS:
         answer = ask(python, peer, "latency", url, "--jobs", str(latency_jobs), "--rate", "20")
         found.latencies[peer] = {name: answer[name] for name in ("p50_ms", "p95_ms", "p99_ms")}
         answer = ask(python, peer, "enqueue", url, "--jobs", "2000")
         found.enqueues[peer] = {"one": answer["rate"], "many": answer["many_rate"]}
-    run()(drop_schema(settings))
+    run(drop_schema(settings))
     return found
 
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine
+from pulse.engine.jobs.claims import Claims
 from pulse.model.jobs import Claim, NewJob, Outcome, Report
 from pulse.settings import Settings
-from pulse.store.pool import Database, connect_options
+from pulse.store.connections.pool import Database, connect_options
 from pulse.store.statements import parse
 
 LEAN = {found.name: found for found in parse((Path(__file__).parent / "lean_drain.sql").read_text(), "pulse")}

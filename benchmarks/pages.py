@@ -20,7 +20,7 @@ import httpx
 
 from pulse.server import open_server
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.store.statements import parse
 
 SQL = Path(__file__).parent / "pages.sql"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks.drain import BATCH, complete, fill, transactions
-from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine
+from pulse.engine.jobs.claims import Claims
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 
 
 class Run(NamedTuple):

@@ -18,7 +18,7 @@ import asyncpg
 
 from pulse.model.ids import Mint
 from pulse.settings import Settings
-from pulse.store.pool import connect_options
+from pulse.store.connections.pool import connect_options
 from pulse.store.statements import parse
 
 SQL = {found.name: found.sql for found in parse((Path(__file__).parent / "soak.sql").read_text(), "pulse")}

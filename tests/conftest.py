@@ -16,14 +16,14 @@ import psycopg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import Jobs
-from pulse.engine.marks import Marks
-from pulse.sdk.collector import calm_collector
+from pulse.engine.jobs.low_water_marks import Marks
+from pulse.engine.jobs.use_cases import Jobs
+from pulse.event_loop import tune_garbage_collector
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store import migrate as migrations
-from pulse.store.migrate import migrate
-from pulse.store.pool import Connection, Database, connect_options
+from pulse.store.connections.pool import Connection, Database, connect_options
+from pulse.store.embedded import server as embedded
+from pulse.store.schema import migrate as migrations
+from pulse.store.schema.migrate import migrate
 from pulse.store.statements import load_statements
 from tests.clock import FrozenClock
 
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave thousands of collected tests to nobody's collector: they live as long as this process does."""
-    calm_collector()
+    tune_garbage_collector()
 
 
 def pytest_report_header() -> str:

@@ -13,7 +13,7 @@ from pulse.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pulse import errors
-    from pulse.links.blocking import BlockingCallWarning
+    from pulse.links.blocking_calls import BlockingCallWarning
     from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome
     from pulse.model.jobs import Job, JobStatus
     from pulse.model.schedules import CatchUp, Fire, Overlap, Schedule, ScheduleStatus
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     "Alarm": "pulse.model.alarms",
     "AlarmStatus": "pulse.model.alarms",
-    "BlockingCallWarning": "pulse.links.blocking",
+    "BlockingCallWarning": "pulse.links.blocking_calls",
     "CatchUp": "pulse.model.schedules",
     "Context": "pulse.sdk.context",
     "Delivery": "pulse.model.alarms",

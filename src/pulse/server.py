@@ -29,21 +29,21 @@ from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.doors.grpc.work import WorkDoor
 from pulse.doors.http import is_installed
-from pulse.engine.dead_letters import DeadLetters
-from pulse.engine.dispatch import Dispatcher
+from pulse.engine.dispatch.dead_letters import DeadLetters
+from pulse.engine.dispatch.dispatcher import Dispatcher
+from pulse.engine.dispatch.moved_workers import Moves
+from pulse.engine.duties.loops import Beat, Loop
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.loops import Beat, Loop
-from pulse.engine.moves import Moves
-from pulse.engine.waiting import Waiters
+from pulse.engine.jobs.waiters import Waiters
 from pulse.model.errors import InvalidSettings
-from pulse.model.server_url import HTTP_PORT, parse_listen
+from pulse.model.network.server_url import HTTP_PORT, parse_listen
 from pulse.model.tokens import Right
-from pulse.sdk.health import Health
+from pulse.telemetry.health import Health
 
 if TYPE_CHECKING:
-    from pulse.doors.http.port import HttpPort
+    from pulse.doors.http.requests.port import HttpPort
     from pulse.engine.metrics import Metrics
-    from pulse.model.server_url import Address
+    from pulse.model.network.server_url import Address
     from pulse.settings import Settings
 
 STREAMS_GRACE = 3.0  # seconds for workers to read their last message
@@ -106,7 +106,7 @@ class Server:
 
     def _make_http(self, guard: Guard) -> HttpPort:
         from pulse.doors.http.app import make_app
-        from pulse.doors.http.port import HttpPort
+        from pulse.doors.http.requests.port import HttpPort
         from pulse.doors.http.services import Services
 
         engine = self._engine

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse.model.errors import InvalidInput, InvalidSettings, InvalidTarget
-from pulse.model.networks import read_proxies
+from pulse.model.network.networks import read_proxies
+from pulse.model.network.server_url import HTTP_PORT, parse_listen, parse_server_url
+from pulse.model.network.targets import Rules, check_bearer, parse_target
 from pulse.model.redaction import Redaction, read_redaction
-from pulse.model.server_url import HTTP_PORT, parse_listen, parse_server_url
-from pulse.model.targets import Rules, check_bearer, parse_target
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:

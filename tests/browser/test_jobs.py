@@ -167,7 +167,7 @@ async def test_an_id_is_pasted_and_nonsense_is_explained(house: House, visit: Vi
 
 
 async def test_many_are_canceled_step_by_step(house: House, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.bulk.STEP", 10)
+    monkeypatch.setattr("pulse.doors.dashboard.jobs.bulk.STEP", 10)
     await house.engine.jobs.submit([a_new_job(priority=number) for number in range(35)])
     page = await visit.go("/jobs?status=pending&topic=mail")
 

@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import expect
 
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.browser.conftest import Visiting, open_house
 from tests.factories import submit_one
 from tests.system.test_outages import Server

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 import pulse
-from pulse.engine.seats import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, Seat
 from tests.browser.conftest import PHONE, House, Visit, Visiting
 
 

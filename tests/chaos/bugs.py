@@ -16,25 +16,26 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pulse.delivery.wake import Delivered, Wake
-from pulse.engine import fires
-from pulse.engine.duties import Duties
-from pulse.engine.seats import Seat
-from pulse.engine.wake_records import Landed
-from pulse.engine.wakes import Wakes
+from pulse.engine.alarms.deliveries import Wakes
+from pulse.engine.alarms.records import Landed
+from pulse.engine.dispatch.worker_stream import Seat
+from pulse.engine.duties.duties import Duties
+from pulse.engine.schedules import fires
 from pulse.links.direct import DirectLink
-from pulse.links.servers import Servers
-from pulse.links.stream import JobStream
+from pulse.links.remote.job_stream import JobStream
+from pulse.links.remote.servers import Servers
+from pulse.model.decisions.delivery import Ringing
 from pulse.model.jobs import Answer, Lease
-from pulse.model.waking import Ringing
-from pulse.sdk.heartbeats import Heartbeats
-from pulse.sdk.process_handle import Process
-from pulse.sdk.process_pool import ProcessPool
-from pulse.sdk.runs import Run
-from pulse.sdk.worker import Worker
-from pulse.store import pool, schedules
-from pulse.store.pool import Connection
+from pulse.sdk.worker.heartbeats import Heartbeats
+from pulse.sdk.worker.process_handle import Process
+from pulse.sdk.worker.process_pool import ProcessPool
+from pulse.sdk.worker.run import Run
+from pulse.sdk.worker.worker import Worker
+from pulse.store import schedules
+from pulse.store.connections import pool
+from pulse.store.connections.pool import Connection
 from pulse.store.statements import load_statements
-from pulse.store.watch import Look
+from pulse.store.watchdog import Look
 from pulse.wire.v1 import pulse_pb2 as pb
 
 BUG = "PULSE_CHAOS_BUG"

@@ -132,7 +132,7 @@ class Proxy:
 
 def sign_connections() -> None:
     """The database sees which process it speaks to, so that a trigger can write it down."""
-    from pulse.store import pool
+    from pulse.store.connections import pool
 
     options = pool.connect_options
 
@@ -145,7 +145,7 @@ def sign_connections() -> None:
 
 
 if __name__ == "__main__":
-    from pulse.cli.server import main
+    from pulse.cli.server.command import main
     from tests.chaos import bugs
 
     bugs.plant_from_environment()

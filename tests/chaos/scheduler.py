@@ -8,8 +8,8 @@ import logging
 import signal
 import sys
 
-from pulse.cli.session import new_loop
 from pulse.engine.engine import open_engine
+from pulse.event_loop import run
 from pulse.settings import Settings
 from tests.chaos import bugs, notes
 
@@ -26,4 +26,4 @@ if __name__ == "__main__":
     bugs.plant_from_environment()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # end with whoever started us, should that be killed
-    asyncio.Runner(loop_factory=new_loop).run(main())
+    run(main())

@@ -21,8 +21,8 @@ import pytest
 from pulse.engine.engine import Engine, open_engine
 from pulse.sdk.task import Call
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store.migrate import migrate
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import migrate
 from tests.chaos import bugs, figures
 from tests.chaos.fleet import Fleet
 from tests.chaos.story import HISTORY, Story, read_story

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pulse.cli.session import new_loop
+from pulse.event_loop import run
 from pulse.links.opening import open_link
 from pulse.model.jobs import Answer, Lease, Report
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.chaos import notes
 from tests.chaos.app import app
@@ -57,4 +57,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.Runner(loop_factory=new_loop).run(main())
+    run(main())

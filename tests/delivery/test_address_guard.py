@@ -15,7 +15,7 @@ import pytest
 
 from pulse.delivery.address_guard import SHARE, Lookups, check_resolves, guard, guarded_sockets
 from pulse.model.errors import InvalidTarget
-from pulse.model.targets import Rules, check_target
+from pulse.model.network.targets import Rules, check_target
 from tests.delivery.endpoints import OK, PUBLIC, Dials, Endpoint, a_deliverer, a_wake, answering, endpoint
 from tests.delivery.hostile_urls import HOSTILE_URLS, hostile_lookup
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulse.delivery.webhook import _url_of
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidSettings, InvalidTarget
-from pulse.model.targets import Rules, check_headers, check_target, is_forbidden, parse_target
+from pulse.model.network.targets import Rules, check_headers, check_target, is_forbidden, parse_target
 from tests.delivery.hostile_urls import HOSTILE_URLS
 
 STRICT = Rules.read("", "80,443,8080,8443", plain_http=False)

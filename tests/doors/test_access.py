@@ -29,7 +29,7 @@ from pulse.model.errors import Forbidden, InvalidName, JobNotFound, Unauthentica
 from pulse.model.tokens import GRANTS, Right, Scope, ScopeKind, hash_of, new_secret
 from pulse.server import check_caller, open_server
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from pulse.wire.v1 import pulse_pb2
 from tests.clock import FrozenClock
 

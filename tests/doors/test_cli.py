@@ -29,14 +29,15 @@ from pulse import __version__
 from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.main import cli
 from pulse.cli.output import Column, _fit, age, escape, escape_block, show_fields, show_table
-from pulse.cli.session import run, use
-from pulse.cli.worker_banner import without_password
+from pulse.cli.session import use
+from pulse.cli.worker.banner import without_password
+from pulse.event_loop import run
 from pulse.model import errors
 from pulse.model.errors import PulseError
 from pulse.model.jobs import Job, JobStatus, Outcome
-from pulse.store import embedded
-from pulse.store import migrate as migrations
-from pulse.store.embedded_binaries import find_binaries
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.binaries import find_binaries
+from pulse.store.schema import migrate as migrations
 from tests.doors.command_line import call, call_json, environment, run_on_terminal, run_process, start_process
 from tests.factories import a_report, claim_one, submit_one
 from tests.served import Served
@@ -684,7 +685,7 @@ def test_help_names_the_limit_of_a_replay() -> None:
 
 
 def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.cli.jobs.BATCH", 2)
+    monkeypatch.setattr("pulse.cli.jobs.commands.BATCH", 2)
     dead = [pulse.dead_letter() for _ in range(7)]
 
     assert pulse.json("jobs", "replay", *dead[:3])["replayed"] == 3
@@ -764,7 +765,7 @@ def test_what_dies_while_the_question_stands_is_not_replayed(
 ) -> None:
     asked_about = [pulse.dead_letter() for _ in range(2)]
     later: list[UUID] = []
-    monkeypatch.setattr("pulse.cli.jobs.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("pulse.cli.jobs.commands.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr("click.confirm", lambda *_, **__: later.append(pulse.dead_letter()))
 
     ended = pulse("jobs", "replay", *flags)

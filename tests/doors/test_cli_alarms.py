@@ -17,8 +17,9 @@ import pytest
 from click.testing import Result
 
 from pulse.cli.main import cli
-from pulse.cli.session import run, use
+from pulse.cli.session import use
 from pulse.engine.engine import open_engine
+from pulse.event_loop import run
 from pulse.model.alarms import Alarm, AlarmStatus, WakeSecret
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulse.model import diagnoses as judge
-from pulse.model.doctor import Finding
+from pulse.model.doctor import diagnoses as judge
+from pulse.model.doctor.findings import Finding
 from pulse.settings import Settings
 from pulse.version import __version__
 from tests.doors.command_line import call
@@ -97,8 +97,8 @@ def test_through_a_server_alone_the_database_is_not_seen(server_url: str) -> Non
 
 def test_each_server_of_the_url_is_asked(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
-    monkeypatch.setattr("pulse.links.remote_doctor.PATIENCE", 3)
-    monkeypatch.setattr("pulse.links.remote_doctor.__version__", "9.9")
+    monkeypatch.setattr("pulse.links.remote.doctor.PATIENCE", 3)
+    monkeypatch.setattr("pulse.links.remote.doctor.__version__", "9.9")
     result = call("doctor", "--json", PULSE_SERVER_URL=f"{server_url},grpc://127.0.0.1:1")
 
     found = json.loads(result.stdout)["findings"]

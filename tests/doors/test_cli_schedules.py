@@ -16,13 +16,14 @@ import click
 import pytest
 from click.testing import Result
 
-from pulse.cli import schedule_options
 from pulse.cli.main import cli
 from pulse.cli.output import Column, console, show_table
-from pulse.cli.session import run, use
+from pulse.cli.schedules import options as schedule_options
+from pulse.cli.session import use
 from pulse.engine.engine import Engine
+from pulse.event_loop import run
+from pulse.model.decisions.schedule_changes import EDITABLE
 from pulse.model.jobs import Job, JobStatus, NewJob
-from pulse.model.schedule_changes import EDITABLE
 from pulse.model.schedules import WHEN, CatchUp, Fire, Overlap, Schedule, ScheduleStatus
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json, run_on_terminal, run_process
@@ -1065,7 +1066,7 @@ def test_a_column_that_folds_goes_on_below(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_states_have_a_style_each() -> None:
-    from pulse.cli.schedule_views import FIRE_STYLES, STYLES
+    from pulse.cli.schedules.views import FIRE_STYLES, STYLES
     from pulse.model.schedules import FireOutcome
 
     assert set(STYLES) == set(ScheduleStatus)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pulse.cli.operate.top import _look, where
+from pulse.cli.operate.top_view import Page, draw_page
 from pulse.cli.output import console
-from pulse.cli.top import _look, where
-from pulse.cli.top_view import Page, draw_page
 from pulse.engine.engine import Engine
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
@@ -19,7 +19,7 @@ from pulse.model.jobs import JobStatus
 from pulse.model.statistics import Concern, ConcernKind, Overview, TopicFacts
 from pulse.model.workers import Presence, WorkerSeen
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from pulse.wire.convert_watching import read_overview, write_overview
 from tests.doors.command_line import call, call_json, run_on_terminal
 from tests.doors.http_client import served_http

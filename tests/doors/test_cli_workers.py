@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from pulse.engine.dispatch.worker_stream import Pool, Seat
 from pulse.engine.engine import Engine
-from pulse.engine.seats import Pool, Seat
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json
 from tests.served import Served

@@ -15,7 +15,7 @@ from pulse.doors.dashboard.guard import MOST_FAILURES
 from pulse.engine.engine import Engine
 from pulse.engine.sessions import IDLE, LIFETIME
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.doors.http_client import Http, served_http
 from tests.factories import submit_one

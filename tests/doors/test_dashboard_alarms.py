@@ -12,7 +12,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.doors.dashboard_client import URL, drawn, page, post, refused, set_one
 from tests.doors.http_client import Http, served_http
 

@@ -18,7 +18,7 @@ from pulse.engine.engine import Engine, open_engine
 from pulse.model.jobs import Outcome
 from pulse.model.redaction import MASK
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.doors.dashboard_client import make, page, post, set_one
 from tests.doors.http_client import Http, served_http
 from tests.doors.test_dashboard_access import Closed, word_of

@@ -10,8 +10,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from pulse.engine.dispatch.worker_stream import Pool, Seat
 from pulse.engine.engine import Engine
-from pulse.engine.seats import Pool, Seat
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.schedules import NewSchedule
 from pulse.settings import Settings
@@ -125,8 +125,8 @@ async def test_a_page_of_many_is_followed_by_the_next(http: Http, engine: Engine
 async def test_a_search_that_found_nothing_yet_can_go_on(
     http: Http, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.engine.lists.SCAN_LIMIT", 50)
-    monkeypatch.setattr("pulse.doors.dashboard.jobs.PATIENCE", 0)
+    monkeypatch.setattr("pulse.engine.jobs.lists.SCAN_LIMIT", 50)
+    monkeypatch.setattr("pulse.doors.dashboard.jobs.list.PATIENCE", 0)
     await submit_one(engine, tags=("rare",))
     await engine.jobs.submit([a_new_job() for _ in range(60)])
 
@@ -185,7 +185,7 @@ async def test_two_operators_and_one_job(http: Http, engine: Engine) -> None:
 async def test_a_bulk_touches_what_was_there_at_the_preview_and_says_what_had_changed(
     http: Http, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.bulk.STEP", 2)
+    monkeypatch.setattr("pulse.doors.dashboard.jobs.bulk.STEP", 2)
     jobs = [await submit_one(engine, topic="mail", tags=("a",)) for _ in range(5)]
     preview = await read(http, "/jobs/bulk?status=pending&topic=mail")
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', preview))

@@ -15,7 +15,7 @@ from pulse.doors.dashboard.live import Live, News
 from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.doors.http_client import Http, served_http
 from tests.factories import submit_one
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_fields
 
-from pulse.doors.dashboard.retry_fields import KINDS
+from pulse.doors.dashboard.schedules.retry_fields import KINDS
 from pulse.engine.engine import Engine
-from pulse.engine.schedules import Schedules
+from pulse.engine.schedules.use_cases import Schedules
 from pulse.model.jobs import Outcome, RetryPolicy
 from pulse.model.schedules import CatchUp, Declared, NewSchedule, Overlap, Schedule, ScheduleStatus
 from pulse.model.workers import Presence
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.store.workers import note_workers
 from tests.doors.dashboard_client import URL, drawn, make, page, post, refused, set_one
 from tests.doors.http_client import Http, served_http

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.schedules import Schedules
+from pulse.engine.schedules.use_cases import Schedules
 from pulse.model.errors import Conflict, DatabaseUnreachable, InvalidDatabaseUrl, ScheduleExists
 from pulse.model.schedules import NewSchedule, Schedule
 from pulse.settings import Settings
-from pulse.store.pool import Database, translate
+from pulse.store.connections.pool import Database, translate
 from pulse.wire.convert_schedules import write_new_schedule
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.doors.grpc_client import connected

@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from pulse.cli.echo import line_of
+from pulse.cli.alarms.echo import line_of
 from pulse.delivery.signing import new_secret, sign
 from pulse.doors.echo import Arrival, Echo, Signature, serve_echo
 from pulse.engine.engine import Engine

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.model.explaining import Explanation, Reason
+from pulse.model.explain.facts import Explanation, Reason
 from pulse.model.ids import Mint
 from pulse.model.jobs import JobStatus
 from pulse.settings import Settings

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pulse.server import Server, open_server
-from pulse.store import wakeups
-from pulse.store.wakeups import EVERYTHING, Wakeups
+from pulse.store.connections import notifications as wakeups
+from pulse.store.connections.notifications import EVERYTHING, Wakeups
 from tests.doors.grpc_client import Client
 from tests.doors.grpc_client import connected as channel_to
 from tests.doors.test_grpc_work import streaming

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pulse.doors.access import LOCAL
-from pulse.doors.http.keys import NAMESPACE
+from pulse.doors.http.idempotency import NAMESPACE
 from pulse.engine.engine import Engine
 from pulse.model.errors import InvalidOption
 from pulse.model.ids import bucket_of_topic, check_given_id, fire_id, in_bucket, keyed_id
@@ -21,7 +21,7 @@ from pulse.model.jobs import NewJob
 from pulse.model.schedules import FireOutcome, Overlap, Schedule
 from pulse.server import Server
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
 from tests.doors.grpc_client import Client, refused, served

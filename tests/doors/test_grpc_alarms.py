@@ -20,13 +20,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.doors.access import LOCAL, Caller
 from pulse.doors.grpc.alarms import AlarmsDoor
 from pulse.doors.grpc.port import Port
-from pulse.engine.alarms import Alarms
+from pulse.engine.alarms.use_cases import Alarms
 from pulse.engine.engine import Engine
 from pulse.links.link import Waking
 from pulse.links.opening import open_link
-from pulse.links.remote_alarms import RemoteAlarms
-from pulse.links.remote_jobs import RemoteEngine
-from pulse.links.servers import Servers
+from pulse.links.remote.alarms import RemoteAlarms
+from pulse.links.remote.jobs import RemoteEngine
+from pulse.links.remote.servers import Servers
 from pulse.model.alarms import (
     Alarm,
     AlarmFilter,

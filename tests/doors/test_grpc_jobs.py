@@ -19,9 +19,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import pulse
-from pulse.doors.grpc.answering import answering
+from pulse.doors.grpc.errors import answering
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import Jobs
+from pulse.engine.jobs.use_cases import Jobs
 from pulse.model.errors import InvalidInput, JobBusy
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.workers import WorkerSeen
@@ -236,7 +236,7 @@ async def test_patience_has_limits(client: Client, engine: Engine, seconds: int)
 
 
 async def test_an_end_in_this_process_is_heard_of(client: Client, engine: Engine, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pulse.engine.waiting.LOOK_EVERY", 60.0)
+    monkeypatch.setattr("pulse.engine.jobs.waiters.LOOK_EVERY", 60.0)
     job_id = await submit_one(engine)
     claim = await claim_one(engine)
     waiting = [asyncio.create_task(wait(client, job_id)) for _ in range(3)]
@@ -250,7 +250,7 @@ async def test_an_end_in_this_process_is_heard_of(client: Client, engine: Engine
 
 
 async def test_a_cancel_is_heard_of(client: Client, engine: Engine, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pulse.engine.waiting.LOOK_EVERY", 60.0)
+    monkeypatch.setattr("pulse.engine.jobs.waiters.LOOK_EVERY", 60.0)
     job_id = await submit_one(engine)
     waiting = asyncio.create_task(wait(client, job_id))
     await asyncio.sleep(0.2)
@@ -273,7 +273,7 @@ async def test_an_end_elsewhere_is_found(client: Client, engine: Engine) -> None
 
 
 async def test_a_dead_letter_of_the_duties_is_heard_of(client: Client, engine: Engine, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pulse.engine.waiting.LOOK_EVERY", 60.0)
+    monkeypatch.setattr("pulse.engine.jobs.waiters.LOOK_EVERY", 60.0)
     soon = datetime.now(UTC) + timedelta(seconds=0.7)
     job_id = await submit_one(engine, delay=timedelta(hours=1), deadline=soon)
 

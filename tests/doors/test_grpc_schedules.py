@@ -20,12 +20,13 @@ from pulse import Context, Pulse
 from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.engine.engine import Engine
-from pulse.engine.schedules import Schedules
+from pulse.engine.schedules.use_cases import Schedules
 from pulse.links.link import Scheduling
 from pulse.links.opening import open_link
-from pulse.links.remote_jobs import RemoteEngine
-from pulse.links.remote_schedules import RemoteSchedules
-from pulse.links.servers import Servers
+from pulse.links.remote.jobs import RemoteEngine
+from pulse.links.remote.schedules import RemoteSchedules
+from pulse.links.remote.servers import Servers
+from pulse.model.decisions.schedule_changes import EDITABLE
 from pulse.model.errors import (
     Forbidden,
     InvalidInput,
@@ -39,7 +40,6 @@ from pulse.model.errors import (
     StaleDeploy,
 )
 from pulse.model.jobs import JobFilter, JobStatus, RetryPolicy
-from pulse.model.schedule_changes import EDITABLE
 from pulse.model.schedules import (
     CatchUp,
     Declared,

@@ -19,8 +19,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.doors.grpc import work
 from pulse.engine.engine import Engine
-from pulse.engine.jobs import Jobs
-from pulse.engine.lost_claims import LostClaims
+from pulse.engine.jobs.lost_claims import LostClaims
+from pulse.engine.jobs.use_cases import Jobs
 from pulse.model.jobs import Claim, Job, JobStatus, Lease, Outcome, Report
 from pulse.server import Server, open_server
 from pulse.settings import Settings

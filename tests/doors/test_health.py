@@ -12,8 +12,8 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable, InvalidOption
-from pulse.sdk import health
-from pulse.sdk.health import Health, serve_health
+from pulse.telemetry import health
+from pulse.telemetry.health import Health, serve_health
 
 
 class Reply(NamedTuple):

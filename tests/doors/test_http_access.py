@@ -22,7 +22,7 @@ from pulse.model.jobs import NewJob
 from pulse.model.schedules import NewSchedule
 from pulse.model.tokens import Right, new_secret
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.doors.http_client import Http, read_refusal, served_http
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.engine.tokens import Tokens
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.doors.http_client import Http, segment, served_http
 from tests.endpoint import Endpoint, open_endpoint
 

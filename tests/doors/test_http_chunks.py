@@ -12,7 +12,7 @@ from typing import Any
 import h11
 import pytest
 
-from pulse.doors.http.chunks import CHUNKS_IN_VAIN, MOST_CHUNKS, TURN, TurnedReader
+from pulse.doors.http.requests.chunks import CHUNKS_IN_VAIN, MOST_CHUNKS, TURN, TurnedReader
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
 from tests.doors.http_client import Http, served_http
@@ -28,7 +28,7 @@ END = b"0\r\n\r\n"
 
 @pytest.fixture
 async def http(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Http]:
-    monkeypatch.setattr("pulse.doors.http.connection.LINGER", 0.2, raising=False)
+    monkeypatch.setattr("pulse.doors.http.requests.protocol.LINGER", 0.2, raising=False)
     async with served_http(settings) as http:
         yield http
 
@@ -101,8 +101,8 @@ async def test_a_refused_request_is_not_read_to_its_end(http: Http, steps: list[
 
 
 async def test_who_goes_on_behind_a_refusal_is_cut_off(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.http.front.LINGER", 2 * PATIENCE)
-    monkeypatch.setattr("pulse.doors.http.connection.BYTES_IN_VAIN", 1 << 20, raising=False)
+    monkeypatch.setattr("pulse.doors.http.requests.front.LINGER", 2 * PATIENCE)
+    monkeypatch.setattr("pulse.doors.http.requests.protocol.BYTES_IN_VAIN", 1 << 20, raising=False)
     reader, writer = await asyncio.open_connection(*http.server.http_address)  # type: ignore[misc]
     writer.write(HEAD % (b"/v1/jobs", b"evil.example") + b"content-length: 1000000000000\r\n\r\n")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pulse.cli.dev_server import dev_server
+from pulse.cli.dev.server import dev_server
 from pulse.settings import Settings
 from tests.doors.command_line import environment
 from tests.doors.test_server_command import Cards, cards, env, refusal

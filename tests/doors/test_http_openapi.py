@@ -14,7 +14,7 @@ import pytest
 from pulse.doors.http.access import RULES
 from pulse.engine.tokens import Tokens
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.doors.http_client import ANYWHERE, served_http
 from tests.doors.worker_processes import started
 

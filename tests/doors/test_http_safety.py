@@ -16,16 +16,16 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from pulse.cli.mcp_run import _listening
-from pulse.doors.http.front import Front
-from pulse.doors.http.port import HttpPort
+from pulse.cli.server.mcp_process import _listening
+from pulse.doors.http.requests.front import Front
+from pulse.doors.http.requests.port import HttpPort
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import InvalidSettings
-from pulse.model.server_url import parse_listen
+from pulse.model.network.server_url import parse_listen
 from pulse.server import check_exposure, open_server
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.doors.http_client import ANYWHERE, Http, read_refusal, served_http
 from tests.waiting import until
 
@@ -188,7 +188,7 @@ async def drip(http: Http, sent: bytes, drop: bytes) -> bytes:
 async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     hasty: Http, monkeypatch: pytest.MonkeyPatch, path: bytes, drop: bytes
 ) -> None:
-    monkeypatch.setattr("pulse.doors.http.front.LINGER", 0.1)
+    monkeypatch.setattr("pulse.doors.http.requests.front.LINGER", 0.1)
 
     head, _, body = (await drip(hasty, SLOW_HEAD % path, drop)).partition(b"\r\n\r\n")
 

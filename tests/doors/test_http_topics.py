@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 import pulse
+from pulse.engine.dispatch.worker_stream import Pool, Seat
 from pulse.engine.engine import Engine
-from pulse.engine.seats import Pool, Seat
 from pulse.model.jobs import NewJob
 from pulse.settings import Settings
 from tests.doors.http_client import Http, segment, served_http

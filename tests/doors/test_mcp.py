@@ -17,8 +17,8 @@ import httpx
 import pytest
 from mcp import Client
 
-from pulse.doors.mcp import McpDoor
-from pulse.doors.mcp_http import McpGate, OwnToken
+from pulse.doors.mcp.door import McpDoor
+from pulse.doors.mcp.http import McpGate, OwnToken
 from pulse.engine.engine import Engine, open_engine
 from pulse.links.direct import DirectLink
 from pulse.model.errors import DatabaseUnreachable, LimitExceeded, Unauthenticated
@@ -313,16 +313,16 @@ def test_it_refuses_to_start_without_a_database(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pulse.cli.mcp_run", None)
-    monkeypatch.delitem(sys.modules, "pulse.doors.mcp", raising=False)
+    monkeypatch.setitem(sys.modules, "pulse.cli.server.mcp_process", None)
+    monkeypatch.delitem(sys.modules, "pulse.doors.mcp.door", raising=False)
     broken = ModuleNotFoundError("No module named 'mcp'", name="mcp")
 
     class Finder:
         def find_spec(self, name: str, *_: object) -> None:
-            if name in ("pulse.cli.mcp_run", "mcp"):
+            if name in ("pulse.cli.server.mcp_process", "mcp"):
                 raise broken
 
-    monkeypatch.delitem(sys.modules, "pulse.cli.mcp_run")
+    monkeypatch.delitem(sys.modules, "pulse.cli.server.mcp_process")
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
 
     result = call("mcp")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pulse.doors.mcp import McpDoor
-from pulse.doors.mcp_http import Front as McpFront
-from pulse.doors.mcp_http import HttpServer, McpGate, make_app
+from pulse.doors.mcp.door import McpDoor
+from pulse.doors.mcp.http import Front as McpFront
+from pulse.doors.mcp.http import HttpServer, McpGate, make_app
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 

@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse.engine import loops, metrics
+from pulse.engine import metrics
+from pulse.engine.duties import loops
 from pulse.engine.engine import Engine
 from pulse.engine.instruments import Histogram, Instruments
 from pulse.engine.metrics import Figures, TopicLabels
 from pulse.engine.tokens import Tokens
-from pulse.model.exposition import Family, Sample, buckets, write
 from pulse.model.jobs import Outcome, RetryPolicy
+from pulse.model.prometheus_text import Family, Sample, buckets, write
 from pulse.model.schedules import NewSchedule
 from pulse.model.statistics import Event, Overview, TopicFacts, Total
-from pulse.sdk import health
 from pulse.settings import Settings
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
+from pulse.telemetry import health
 from pulse.version import __version__
 from tests.clock import FrozenClock
 from tests.deploy.metrics import METRICS

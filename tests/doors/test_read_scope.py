@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 
 from pulse.doors.access import Caller
-from pulse.doors.mcp_tools import TOOLS as LISTED
-from pulse.doors.mcp_tools import AlarmCancel, AlarmList, AlarmSet, Asking, JobLook, JobSubmit, Tool
+from pulse.doors.mcp.tools import TOOLS as LISTED
+from pulse.doors.mcp.tools import AlarmCancel, AlarmList, AlarmSet, Asking, JobLook, JobSubmit, Tool
 from pulse.doors.owners import find_to_see, find_to_tend
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.links.opening import open_link
-from pulse.links.remote_jobs import open_remote_engine
+from pulse.links.remote.jobs import open_remote_engine
 from pulse.model.alarms import NewAlarm
 from pulse.model.errors import AlarmNotFound, Forbidden
 from pulse.model.jobs import JobFilter, NewJob

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pulse.model.errors import DatabaseReadOnly
-from pulse.sdk import health
-from pulse.sdk.health import Health
 from pulse.server import Server, open_server
 from pulse.settings import Settings
-from pulse.store import pool
+from pulse.store.connections import pool
+from pulse.telemetry import health
+from pulse.telemetry.health import Health
 from tests.factories import submit_one
 from tests.waiting import connected, until
 

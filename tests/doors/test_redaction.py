@@ -19,16 +19,16 @@ import pytest
 
 from pulse.doors.access import LOCAL
 from pulse.doors.echo import Echo, serve_echo
-from pulse.doors.mcp_tools import TOOLS, AlarmList, AlarmSet, Asking, JobLook
+from pulse.doors.mcp.tools import TOOLS, AlarmList, AlarmSet, Asking, JobLook
 from pulse.engine.engine import open_engine
 from pulse.links.direct import DirectLink
-from pulse.links.remote_jobs import open_remote_engine
+from pulse.links.remote.jobs import open_remote_engine
 from pulse.model.errors import InvalidArguments, InvalidPayload
 from pulse.model.jobs import JobFilter, JobStatus, NewJob, Outcome, Report
 from pulse.model.redaction import MASK
 from pulse.sdk.app import Pulse
 from pulse.sdk.logs import JsonFormatter, TextFormatter
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.doors.command_line import call
 from tests.doors.http_client import Http, served_http

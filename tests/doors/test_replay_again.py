@@ -15,7 +15,7 @@ from pulse.engine.engine import Engine
 from pulse.model.jobs import JobFilter, JobStatus, Outcome
 from pulse.settings import Settings
 from pulse.store import jobs as store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.doors.command_line import call_json
 from tests.doors.dashboard_client import page, post
 from tests.doors.http_client import served_http
@@ -43,9 +43,9 @@ create trigger die_again before update on pulse.jobs for each row
 @pytest.fixture
 async def dead(settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[UUID]]:
     """Jobs that are dead, and that die again as soon as they are replayed."""
-    monkeypatch.setattr("pulse.cli.jobs.BATCH", BATCH)
-    monkeypatch.setattr("pulse.engine.sweeps.PAGE_LIMIT", BATCH)
-    monkeypatch.setattr("pulse.doors.dashboard.bulk.STEP", BATCH)
+    monkeypatch.setattr("pulse.cli.jobs.commands.BATCH", BATCH)
+    monkeypatch.setattr("pulse.engine.jobs.bulk.PAGE_LIMIT", BATCH)
+    monkeypatch.setattr("pulse.doors.dashboard.jobs.bulk.STEP", BATCH)
     await engine.jobs.submit([a_new_job() for _ in range(DEAD)])
     for claim in await engine.claims.claim("mail", worker="w1", slots=DEAD):
         await engine.claims.report([a_report(claim, Outcome.DISCARD)])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import grpc
 import pytest
 
-from pulse.cli.server_run import ServerPlan, ServerProcess, open_in_browser
+from pulse.cli.server.process import ServerPlan, ServerProcess, open_in_browser
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidSettings
 from pulse.model.jobs import NewJob, Submitted
@@ -160,7 +160,7 @@ async def test_a_second_signal_does_not_wait_for_anybody(settings: Settings) -> 
 
 
 def test_as_pulsed_and_for_programs(tmp_path: Path, env: dict[str, str]) -> None:
-    code = "from pulse.cli.server import main; main()"
+    code = "from pulse.cli.server.command import main; main()"
     command = [sys.executable, "-c", code, "--listen", ANYWHERE, "--json", "--log-format", "json"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -183,7 +183,9 @@ def test_as_pulsed_and_for_programs(tmp_path: Path, env: dict[str, str]) -> None
 
 def test_pulsed_knows_its_version(tmp_path: Path) -> None:
     said = subprocess.check_output(
-        [sys.executable, "-c", "from pulse.cli.server import main; main()", "--version"], cwd=tmp_path, text=True
+        [sys.executable, "-c", "from pulse.cli.server.command import main; main()", "--version"],
+        cwd=tmp_path,
+        text=True,
     )
 
     assert said.startswith("pulse ")

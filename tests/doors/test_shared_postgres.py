@@ -12,8 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pulse.cli import commands_lock, session
-from pulse.cli.commands_lock import shared_server
+from pulse.cli import session
+from pulse.cli.database import commands_lock
+from pulse.cli.database.commands_lock import shared_server
 from pulse.cli.output import say
 from pulse.cli.session import Session
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulse import Pulse
-from pulse.cli import reload, worker_run
-from pulse.cli.dev import find_app, introduce
-from pulse.cli.reload import Files, places_of
+from pulse.cli.dev.command import find_app, introduce
 from pulse.cli.session import Session, use
-from pulse.cli.worker_banner import enqueue_line, without_password
-from pulse.cli.worker_plan import Plan
-from pulse.cli.worker_run import choose_settings
+from pulse.cli.worker import process as worker_run
+from pulse.cli.worker import reload
+from pulse.cli.worker.banner import enqueue_line, without_password
+from pulse.cli.worker.plan import Plan
+from pulse.cli.worker.process import choose_settings
+from pulse.cli.worker.reload import Files, places_of
 from pulse.model.errors import InvalidApp
 from tests.doors.command_line import call
 from tests.doors.worker_processes import TASKS, run_in, started
@@ -335,12 +336,12 @@ def test_dev_repeats_its_flags_but_no_password(capsys: pytest.CaptureFixture[str
 
 
 def test_the_line_to_enqueue_by_names_what_has_to_be_given() -> None:
-    from pulse.cli.demo_shop import app
+    from pulse.cli.dev.demo_shop import app
 
     line = enqueue_line(app)
 
     assert line
-    assert "from pulse.cli.demo_shop import send_receipt; send_receipt.enqueue(order=...)" in line
+    assert "from pulse.cli.dev.demo_shop import send_receipt; send_receipt.enqueue(order=...)" in line
 
 
 def test_an_app_without_a_task_to_import_has_no_such_line() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from pulse.engine.engine import Engine
 from pulse.model.jobs import NewJob
 from pulse.settings import Settings
-from pulse.store.place import place_of
+from pulse.store.connections.redacted_url import place_of
 from tests.doors.worker_processes import PATIENCE, started
 
 SECRET = "4111-1111-1111-1111"

@@ -26,8 +26,8 @@ from pulse.model.errors import (
     InvalidTarget,
 )
 from pulse.settings import Settings
-from pulse.store import scratch
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
+from pulse.testing import database as scratch
 from tests.clock import FrozenClock
 
 NOON = datetime(2026, 3, 2, 12, 0, 30, tzinfo=UTC)  # a Monday, half a minute past

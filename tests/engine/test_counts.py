@@ -14,8 +14,8 @@ from pulse.engine.engine import Engine
 from pulse.model.jobs import Claim, JobStatus
 from pulse.settings import Settings
 from pulse.store import doctor
-from pulse.store.migrate import migrate
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
+from pulse.store.schema.migrate import migrate
 from tests.conftest import open_connection, recreate_database
 from tests.factories import a_new_job, a_report, lease_of
 

@@ -13,15 +13,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pulse.engine.dispatch import Dispatcher
+from pulse.engine.dispatch.dispatcher import Dispatcher
+from pulse.engine.dispatch.worker_stream import Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.engine.engine import Engine
-from pulse.engine.seats import Drain, Handed, Message, Pool, Replaced, Seat
 from pulse.model.errors import Conflict, DatabaseUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
 from pulse.model.jobs import Claim, JobStatus, Lease, NewJob
 from pulse.settings import Settings
-from pulse.store.pool import Connection
-from pulse.store.wakeups import SPACING
+from pulse.store.connections.notifications import SPACING
+from pulse.store.connections.pool import Connection
 from tests.factories import a_new_job
 from tests.waiting import until
 

@@ -17,14 +17,14 @@ import pytest
 from pulse.engine import doctor
 from pulse.engine.engine import open_engine
 from pulse.engine.workers import Workers
-from pulse.model.doctor import Finding, Level, worst_of
+from pulse.model.doctor.findings import Finding, Level, worst_of
 from pulse.model.schedules import NewSchedule
 from pulse.model.workers import Presence
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store import migrate as migrations
-from pulse.store.migrate import migrate
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
+from pulse.store.embedded import server as embedded
+from pulse.store.schema import migrate as migrations
+from pulse.store.schema.migrate import migrate
 from tests.conftest import migrate_up_to
 from tests.factories import a_new_job
 from tests.waiting import until

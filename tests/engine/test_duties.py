@@ -12,14 +12,14 @@ from uuid import UUID
 
 import pytest
 
-from pulse.engine import duties
-from pulse.engine.duties import AT_ONCE, PRUNE_EVERY, TALLY_EVERY
+from pulse.engine.duties import duties
+from pulse.engine.duties.duties import AT_ONCE, PRUNE_EVERY, TALLY_EVERY
+from pulse.engine.duties.loops import Loop
 from pulse.engine.engine import Engine
-from pulse.engine.loops import Loop
 from pulse.model.errors import DatabaseUnreachable, JobNotFound
 from pulse.model.jobs import Answer, Job, JobStatus, Outcome, RetryPolicy
 from pulse.settings import Settings
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, lease_of, submit_one

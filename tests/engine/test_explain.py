@@ -10,17 +10,17 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from pulse.engine import explain as explaining
 from pulse.engine.engine import Engine
+from pulse.engine.jobs import explain as explaining
 from pulse.engine.workers import NOTE_EVERY, QUIET, Workers
 from pulse.model.errors import JobNotFound
-from pulse.model.explaining import Explanation, Reason
+from pulse.model.explain.facts import Explanation, Reason
 from pulse.model.ids import Mint, fire_id
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.workers import Presence
-from pulse.sdk.outcomes import report_unknown
+from pulse.sdk.worker.outcomes import report_unknown
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_job, a_report, claim_one, submit_one
 

@@ -13,7 +13,7 @@ from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress
 from pulse.store import alarms as alarm_store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
 

@@ -15,7 +15,7 @@ from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict, InvalidInput, InvalidName, InvalidOption, InvalidPayload
 from pulse.model.jobs import Answer, JobStatus, NewJob, Outcome
 from pulse.settings import Settings
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
 from pulse.store.statements import load_statements
 from tests.clock import FrozenClock
 from tests.conftest import open_connection

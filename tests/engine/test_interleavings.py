@@ -18,16 +18,16 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse.engine.claims import _answer_to  # what the engine makes of one statement's answer
 from pulse.engine.engine import Engine
-from pulse.engine.marks import START, Marks
-from pulse.engine.submits import submit_placed
+from pulse.engine.jobs.claims import _answer_to  # what the engine makes of one statement's answer
+from pulse.engine.jobs.enqueue import submit_placed
+from pulse.engine.jobs.low_water_marks import START, Marks
 from pulse.model.ids import bucket_of_id, bucket_of_topic
 from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome
 from pulse.settings import Settings
 from pulse.store import jobs as store
+from pulse.store.connections.pool import Connection
 from pulse.store.jobs import Placed
-from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, submit_one

@@ -13,7 +13,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict, NotFound
 from pulse.model.jobs import FINISHED, Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, lease_of
 

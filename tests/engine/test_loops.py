@@ -12,8 +12,8 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from pulse.engine.duties.loops import Loop
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.loops import Loop
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.jobs import JobStatus
 from pulse.settings import Settings
@@ -236,7 +236,7 @@ async def test_a_loop_leaves_no_task_behind() -> None:
 @pytest.fixture
 async def own(worker_id: str, migrated: Settings) -> Settings:
     """A database of this test's own, so that every connection to it is ours."""
-    from pulse.store.migrate import migrate
+    from pulse.store.schema.migrate import migrate
 
     settings = replace(migrated, database_url=await recreate_database(f"loops_{worker_id}"))
     await migrate(settings)

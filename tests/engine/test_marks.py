@@ -11,17 +11,17 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.marks import SCAN_EVERY, SCAN_SHARE, START, Marks
+from pulse.engine.jobs.low_water_marks import SCAN_EVERY, SCAN_SHARE, START, Marks
 from pulse.model.ids import bucket_of_topic
 from pulse.model.jobs import Claim
+from pulse.store.connections.pool import connect_options
 from pulse.store.jobs import Mark
-from pulse.store.pool import connect_options
 from pulse.store.statements import load_statements
 from tests.factories import a_new_job, a_report, submit_one
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
-    from pulse.store.pool import Database
+    from pulse.store.connections.pool import Database
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

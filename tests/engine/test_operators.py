@@ -27,7 +27,7 @@ from pulse.model.ids import bucket_of_id
 from pulse.model.jobs import Answer, Job, JobFilter, JobStatus, Lease, Outcome, Page, Progress, Report
 from pulse.model.redaction import Redaction
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, lease_of, submit_one
@@ -282,7 +282,7 @@ async def test_topics_are_merged_into_one_order(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, status: JobStatus, tag: str | None
 ) -> None:
     """However unevenly they are spread: a busy topic must not hide what another has between its rows."""
-    monkeypatch.setattr("pulse.engine.lists.SCAN_LIMIT", 8)
+    monkeypatch.setattr("pulse.engine.jobs.lists.SCAN_LIMIT", 8)
     wanted = []
     for number, topic in enumerate(["busy"] * 9 + ["calm", "busy", "calm", "rare"] + ["busy"] * 4 + ["new"]):
         job_id = await submit_one(engine, topic=topic, tags=("odd",) if number % 2 else ())
@@ -298,7 +298,7 @@ async def test_topics_are_merged_into_one_order(
         wanted.reverse()
 
     for limit, reach in ((1, 100), (3, 100), (50, 100), (50, 8), (50, 1)):
-        monkeypatch.setattr("pulse.engine.lists.REACH", reach)  # of which each of the four topics has a share
+        monkeypatch.setattr("pulse.engine.jobs.lists.REACH", reach)  # of which each of the four topics has a share
         assert await every_page(engine, JobFilter(status=status, tag=tag), limit) == wanted
         assert len((await engine.jobs.find(JobFilter(status=status), limit=50)).jobs) <= max(reach, 4)
 
@@ -320,7 +320,7 @@ async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> 
 
 
 async def test_a_rare_match_is_found_over_short_pages(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.engine.lists.SCAN_LIMIT", 10)
+    monkeypatch.setattr("pulse.engine.jobs.lists.SCAN_LIMIT", 10)
     wanted = await submit_one(engine, tags=("rare",))
     await engine.jobs.submit([a_new_job() for _ in range(35)])
 
@@ -438,7 +438,7 @@ async def test_marked_values_are_masked_in_heads_and_only_payloads_of_failed_one
             read.append(job.id)
             return mask_error(redaction, job)
 
-        monkeypatch.setattr("pulse.engine.jobs.mask_error", noted)
+        monkeypatch.setattr("pulse.engine.jobs.use_cases.mask_error", noted)
 
         heads = {head.id: head.last_error for head in (await jobs.find_heads()).jobs}
 

@@ -15,7 +15,7 @@ from pulse.engine.engine import Engine
 from pulse.model.jobs import Answer, Claim, JobStatus, Outcome
 from pulse.model.statistics import took_class
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.engine.test_fences import LOSSES

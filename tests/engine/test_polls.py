@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pulse.engine.duties import Duties
+from pulse.engine.duties.duties import Duties
+from pulse.engine.duties.polls import Poll
 from pulse.engine.engine import Engine
-from pulse.engine.polls import Poll
 from pulse.model.alarms import NewAlarm
 from pulse.model.schedules import NewSchedule
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.factories import a_new_job
 

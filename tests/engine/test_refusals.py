@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from pulse.engine import apart, duties
+from pulse.engine.duties import duties
+from pulse.engine.duties import refused_rows as apart
 from pulse.engine.engine import Engine
 from pulse.model.jobs import JobStatus, RetryPolicy
 from pulse.settings import Settings

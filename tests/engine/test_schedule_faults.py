@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfoNotFoundError
 import asyncpg
 import pytest
 
-from pulse.engine import fires as fires_module
 from pulse.engine.engine import Engine
-from pulse.engine.fires import Fires
+from pulse.engine.schedules import fires as fires_module
+from pulse.engine.schedules.fires import Fires
 from pulse.model.errors import PulseError
 from pulse.model.schedules import CatchUp, Declared, FireOutcome, Overlap, ScheduleStatus
 from pulse.settings import Settings
 from pulse.store import schedules as store
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
 from pulse.store.schedules import RefusedByDatabase
 from pulse.timing import cron, zones
 from tests.clock import FrozenClock

@@ -16,11 +16,11 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.fires import Fires
-from pulse.engine.schedules import Schedules
+from pulse.engine.schedules.fires import Fires
+from pulse.engine.schedules.use_cases import Schedules
 from pulse.model.schedules import CatchUp, Declared, Overlap
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.engine.test_schedules import MINUTE, NOON, a_schedule, at, log, made

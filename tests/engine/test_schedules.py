@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulse.engine import duties
-from pulse.engine.duties import AT_ONCE, PRUNE_EVERY
+from pulse.engine.duties import duties
+from pulse.engine.duties.duties import AT_ONCE, PRUNE_EVERY
 from pulse.engine.engine import Engine
 from pulse.model.jobs import Job, JobFilter, JobStatus
 from pulse.model.schedules import (
@@ -23,8 +23,8 @@ from pulse.model.schedules import (
     ScheduleFilter,
     ScheduleStatus,
 )
+from pulse.store.connections.pool import Connection
 from pulse.store.jobs import Woken
-from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, claim_one
 

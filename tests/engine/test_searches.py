@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pulse.engine import searches
+from pulse.engine import list_pages as searches
 from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
 from pulse.model.errors import InvalidFilter
+from pulse.model.list_filters import AlarmSearch, AlarmState, ScheduleSearch, ScheduleState
 from pulse.model.schedules import NewSchedule
-from pulse.model.searches import AlarmSearch, AlarmState, ScheduleSearch, ScheduleState
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import a_new_job
 

@@ -25,7 +25,7 @@ from pulse.model.statistics import (
 )
 from pulse.model.workers import Presence
 from pulse.store import workers as workers_store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, submit_one

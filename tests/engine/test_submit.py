@@ -16,7 +16,7 @@ from pulse.model.errors import BatchTooLarge, InvalidInput, InvalidOption
 from pulse.model.ids import bucket_of_id, bucket_of_topic, make_id
 from pulse.model.jobs import JobStatus, NewJob, Outcome, RetryPolicy
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, submit_one

@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from pulse.engine.claims import can_be_claimed
 from pulse.engine.engine import Engine
+from pulse.engine.jobs.claims import can_be_claimed
 from pulse.model.errors import Conflict
 from pulse.model.ids import bucket_of_topic, make_id
 from pulse.model.jobs import Answer, Claim, JobStatus, Outcome, Submitted
 from pulse.settings import Settings
+from pulse.store.connections.pool import Connection
 from pulse.store.jobs import Woken
-from pulse.store.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one

@@ -23,8 +23,8 @@ from pulse.model.errors import (
 from pulse.model.tokens import Token, hash_of, new_secret
 from pulse.settings import Settings
 from pulse.store import tokens as store
-from pulse.store.migrate import migrate
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
+from pulse.store.schema.migrate import migrate
 from tests.clock import FrozenClock
 from tests.conftest import recreate_database
 from tests.factories import a_report, claim_one, submit_one

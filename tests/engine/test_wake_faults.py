@@ -13,15 +13,16 @@ import asyncpg
 import pytest
 
 from pulse.delivery.wake import Delivered
-from pulse.engine import wake_records, wake_turns
+from pulse.engine.alarms import records as wake_records
+from pulse.engine.alarms import turns as wake_turns
+from pulse.engine.alarms.records import Landed
 from pulse.engine.engine import Engine
-from pulse.engine.wake_records import Landed
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
+from pulse.model.decisions.delivery import decide
 from pulse.model.errors import DatabaseUnreachable
-from pulse.model.waking import decide
 from pulse.settings import Settings
 from pulse.store import alarms as alarm_store
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
 from tests.engine.test_wakes import MINUTE, SECOND, at_noon, deliver, endpoint, engine, log_of, set_one, settings

@@ -10,12 +10,12 @@ import pytest
 
 from pulse import webhooks
 from pulse.delivery.signing import OwnerSecrets, check_secret, new_secret, owner_secret
-from pulse.engine.alarms import read_owner_secrets
+from pulse.engine.alarms.use_cases import read_owner_secrets
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import InvalidName, InvalidSignature
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
+from pulse.store.schema.migrate import migrate
 from tests.clock import FrozenClock
 from tests.conftest import migrate_up_to, recreate_database
 from tests.endpoint import Endpoint

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from pulse import webhooks
-from pulse.engine import wake_turns
-from pulse.engine import wakes as wakes_module
+from pulse.engine.alarms import deliveries as wakes_module
+from pulse.engine.alarms import turns as wake_turns
+from pulse.engine.alarms.turns import share
 from pulse.engine.engine import Engine
-from pulse.engine.wake_turns import share
 from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome, NewAlarm
+from pulse.model.decisions.delivery import backoff
 from pulse.model.errors import AlarmConflict
-from pulse.model.waking import backoff
 from pulse.settings import Settings
 from pulse.store.alarms import Turn
-from pulse.store.pool import Connection, Database
+from pulse.store.connections.pool import Connection, Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
 

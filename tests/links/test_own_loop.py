@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pulse.links.portal import Portal
+from pulse.links.link_thread import Portal
 
 
 class Opener:

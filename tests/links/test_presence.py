@@ -13,9 +13,9 @@ from pulse.engine.engine import Engine
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.workers import Presence
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from pulse.version import __version__
 from tests.clock import FrozenClock
 from tests.waiting import until

@@ -20,8 +20,8 @@ from grpc.aio import AioRpcError, Metadata
 from pulse import Context, Job, Pulse, Retry
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
-from pulse.links.remote_errors import KINDS, make_error, read_error
-from pulse.links.stream import JobStream
+from pulse.links.remote.errors import KINDS, make_error, read_error
+from pulse.links.remote.job_stream import JobStream
 from pulse.model import errors
 from pulse.model.errors import (
     BatchTooLarge,
@@ -35,7 +35,7 @@ from pulse.model.errors import (
     Unauthenticated,
 )
 from pulse.model.jobs import JobStatus, NewJob
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.server import open_server
 from pulse.settings import Settings
 from tests.factories import a_new_job, a_report

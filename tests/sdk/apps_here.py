@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pulse import Pulse
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.served import Served
 

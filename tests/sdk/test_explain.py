@@ -13,7 +13,7 @@ import pytest
 from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.errors import JobNotFound, ResultTimeout
-from pulse.model.explaining import Reason
+from pulse.model.explain.facts import Reason
 from pulse.sdk import handle as handles
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing

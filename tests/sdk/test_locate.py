@@ -129,7 +129,7 @@ def test_a_mistake_in_a_decorator_shows_the_user_s_lines_only(write: Write, tmp_
 
 
 def test_nothing_starts_processes_while_a_module_is_imported(write: Write) -> None:
-    write("stall.py", "from pulse.sdk.process_pool import ProcessPool\n" + ONE + "ProcessPool(app, 1)\n")
+    write("stall.py", "from pulse.sdk.worker.process_pool import ProcessPool\n" + ONE + "ProcessPool(app, 1)\n")
 
     with pytest.raises(InvalidApp, match=r'stall starts a worker .* move that under `if __name__ == "__main__":`'):
         load_app("stall")

@@ -25,11 +25,11 @@ from pulse.engine.engine import Engine
 from pulse.model.errors import InvalidApp
 from pulse.model.jobs import FINISHED, Job, JobStatus, NewJob
 from pulse.sdk.context import Context, stand_in
-from pulse.sdk.process_handle import Process
-from pulse.sdk.process_pool import ProcessPool
-from pulse.sdk.runs import Cut, Run
 from pulse.sdk.task import Call
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.process_handle import Process
+from pulse.sdk.worker.process_pool import ProcessPool
+from pulse.sdk.worker.run import EndReason, Run
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.sdk.apps import in_processes, split_app, split_tasks, with_middlewares
 from tests.waiting import until
@@ -511,7 +511,7 @@ async def test_ending_a_run_kills_its_process(tmp_path: Path) -> None:
     executing = asyncio.create_task(pool.execute(ended, ignore))
     pid = await pid_in(tmp_path / "pid")
 
-    ended.end(Cut.TIMEOUT)
+    ended.end(EndReason.TIMEOUT)
 
     done, _ = await asyncio.wait({executing}, timeout=1)
     assert [task.result() for task in done] == [None]
@@ -566,7 +566,7 @@ async def start_and_end(pool: ProcessPool) -> Process:
     executing = asyncio.create_task(pool.execute(starting, ignore))
     while not pool._processes:
         await asyncio.sleep(0.001)
-    starting.end(Cut.TIMEOUT)
+    starting.end(EndReason.TIMEOUT)
     executing.cancel()
     assert await executing is None
     [process] = pool._processes

@@ -15,7 +15,7 @@ from pulse.engine.engine import Engine
 from pulse.links.link import Link
 from pulse.model.errors import Conflict, DatabaseUnreachable, Forbidden, InvalidInput, JobFailed
 from pulse.model.jobs import Answer, Job, Lease, Outcome, Progress, Report
-from pulse.sdk.reporter import Reporter
+from pulse.sdk.worker.reporter import Reporter
 from pulse.settings import Settings
 from pulse.timing.backoff import Backoff
 from tests.sdk import apps_here

@@ -11,7 +11,7 @@ import pytest
 
 from pulse import Pulse
 from pulse.errors import DatabaseUnreachable, InvalidInput, InvalidOption, InvalidSettings, InvalidTask, PulseError
-from pulse.sdk.words import WORDS, translate
+from pulse.sdk.python_words import WORDS, translate
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing
 

@@ -19,8 +19,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pulse import Context, Discard, JobStatus, Pulse, Retry, Snooze
 from pulse.engine.engine import Engine
 from pulse.model.jobs import NewJob
-from pulse.sdk.tracing import trace_id_of
 from pulse.settings import Settings
+from pulse.telemetry.tracing import trace_id_of
 from tests.sdk.apps import traced
 from tests.sdk.apps_here import closing, working
 from tests.tracing import Collector, collecting, linked, own, said
@@ -341,7 +341,8 @@ async def test_where_nobody_traces_nothing_is_kept(app: Pulse, engine: Engine) -
 
 
 def test_a_program_that_does_not_trace_imports_nothing_of_it() -> None:
-    check = "import pulse, pulse.sdk.worker, pulse.server, sys; print([m for m in sys.modules if 'opentelemetry' in m])"
+    modules = "import pulse, pulse.sdk.worker.worker, pulse.server, sys"
+    check = f"{modules}; print([m for m in sys.modules if 'opentelemetry' in m])"
     found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60)
 
     assert found.stdout == "[]\n"

@@ -22,9 +22,9 @@ from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.model.errors import InvalidOption, InvalidResult, JobCanceled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
-from pulse.sdk.heartbeats import LAG_LIMIT
-from pulse.sdk.runs import Cut, Run
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.heartbeats import LAG_LIMIT
+from pulse.sdk.worker.run import EndReason, Run
+from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing, working
 from tests.waiting import until
@@ -466,7 +466,7 @@ async def test_a_lost_lease_ends_the_handler_and_its_result_is_not_taken(app: Pu
         taken = replace_lease(app.settings, handle.id)
         await taken
         await asyncio.wait_for(ended.wait(), 5)
-        assert run.cut is not None
+        assert run.end_reason is not None
         job = await engine.jobs.get(handle.id)
         assert job.status is JobStatus.RUNNING
         await release_for_good(app.settings, handle.id)
@@ -819,13 +819,13 @@ async def test_what_was_claimed_too_long_ago_is_not_begun(app: Pulse, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("cut", "seconds", "may_begin"), [(None, 60, True), (None, -1, False), (Cut.STOPPING, 60, False)]
+    ("cut", "seconds", "may_begin"), [(None, 60, True), (None, -1, False), (EndReason.STOPPING, 60, False)]
 )
 def test_a_run_may_begin_while_it_is_held_and_nobody_has_ended_it(
-    cut: Cut | None, seconds: float, may_begin: bool
+    cut: EndReason | None, seconds: float, may_begin: bool
 ) -> None:
     run = Run(cast("Any", None), cast("Any", None), cast("Any", None), time.monotonic() + seconds)
-    run.cut = cut
+    run.end_reason = cut
 
     assert run.may_begin is may_begin
 

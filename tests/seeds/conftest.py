@@ -11,7 +11,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
 from tests.seeds.helpers import NOON

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mcp import Client as McpClient
 
 from pulse import Pulse
-from pulse.doors.mcp import McpDoor
+from pulse.doors.mcp.door import McpDoor
 from pulse.engine.engine import open_engine
 from pulse.errors import PulseError
 from pulse.links.direct import DirectLink

@@ -21,7 +21,7 @@ from pulse.model.alarms import Alarm, AlarmStatus, DeliveryOutcome
 from pulse.model.errors import InvalidAlarm, PulseError
 from pulse.settings import Settings
 from pulse.store import alarms as store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import SERVER, open_connection
 from tests.endpoint import Endpoint, open_endpoint

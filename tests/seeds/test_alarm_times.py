@@ -12,7 +12,7 @@ from pulse.engine.engine import Engine
 from pulse.model.alarms import AlarmStatus, NewAlarm
 from pulse.model.errors import InvalidAlarm
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint
 from tests.seeds.doors import URL, Doors, open_doors

@@ -17,14 +17,14 @@ import asyncpg
 import pytest
 
 from pulse import Pulse
-from pulse.engine.claims import Claims
 from pulse.engine.engine import Engine
+from pulse.engine.jobs.claims import Claims
 from pulse.model.errors import InvalidSettings
 from pulse.model.jobs import Answer, JobStatus, Outcome
 from pulse.server import open_server
 from pulse.settings import Settings
 from pulse.store import jobs as store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
 from tests.doors.grpc_client import Client, connected

@@ -17,7 +17,7 @@ from pulse.model.jobs import JobStatus, Outcome, RetryPolicy
 from pulse.model.schedules import CatchUp, FireOutcome, ScheduleStatus
 from pulse.settings import Settings
 from pulse.store import schedules as store
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.store.statements import load_statements
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from pulse.engine import workers
-from pulse.engine.claims import Claims
-from pulse.engine.dispatch import Dispatcher
+from pulse.engine.dispatch.dispatcher import Dispatcher
+from pulse.engine.dispatch.worker_stream import Pool, Seat
 from pulse.engine.engine import Engine
-from pulse.engine.seats import Pool, Seat
+from pulse.engine.jobs.claims import Claims
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.jobs import CLAIM_LIMIT, JobStatus
 from pulse.server import Server, open_server
 from pulse.settings import Settings
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 from pulse.store.statements import load_statements
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock

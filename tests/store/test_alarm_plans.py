@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from pulse.settings import Settings
-from pulse.store.pool import connect_options
+from pulse.store.connections.pool import connect_options
 from pulse.store.statements import load_statements
 from tests.store.test_plans import explain, make_settings, nodes
 

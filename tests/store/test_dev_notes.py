@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pulse.settings import Settings
-from pulse.store.dev_notes import NAME, leave_notes, with_notes
+from pulse.store.embedded.dev_notes import NAME, leave_notes, with_notes
 
 NOTES = {"alarm_target": "http://127.0.0.1:41234", "alarm_networks": "127.0.0.0/8"}
 

@@ -17,11 +17,11 @@ from pulse import Pulse
 from pulse.engine.engine import open_engine
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
-from pulse.store import hosts, pool
-from pulse.store.hosts import Host, read_hosts
-from pulse.store.migrate import migrate
-from pulse.store.pool import Connection, Database, connect, connect_options
-from pulse.store.wakeups import Wakeups
+from pulse.store.connections import hosts, pool
+from pulse.store.connections.hosts import Host, read_hosts
+from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.pool import Connection, Database, connect, connect_options
+from pulse.store.schema.migrate import migrate
 from tests.conftest import SERVER
 from tests.doors.command_line import call_json
 

@@ -23,8 +23,8 @@ from pulse.model.errors import (
 )
 from pulse.model.jobs import Answer, JobStatus
 from pulse.settings import Settings
-from pulse.store import migrate as migrations
-from pulse.store.migrate import SchemaState, check, load_migrations, migrate, mismatch, newest, render, split
+from pulse.store.schema import migrate as migrations
+from pulse.store.schema.migrate import SchemaState, check, load_migrations, migrate, mismatch, newest, render, split
 from tests.conftest import recreate_database
 from tests.factories import a_report, claim_one, submit_one
 from tests.waiting import connected, until
@@ -133,7 +133,7 @@ async def test_many_at_once_make_one_schema(fresh: Settings, whole: Catalog, aga
 
 async def test_several_processes_at_once_make_one_schema(fresh: Settings, whole: Catalog) -> None:
     program = (
-        "import asyncio; from pulse.settings import Settings; from pulse.store.migrate import migrate; "
+        "import asyncio; from pulse.settings import Settings; from pulse.store.schema.migrate import migrate; "
         "asyncio.run(migrate(Settings.from_env()))"
     )
     environment = {**os.environ, "PULSE_DATABASE_URL": str(fresh.database_url)}

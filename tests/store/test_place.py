@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pulse.store.place import embedded_place, place_of
+from pulse.store.connections.redacted_url import embedded_place, place_of
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.marks import START
+from pulse.engine.jobs.low_water_marks import START
 from pulse.model.ids import bucket_of_topic
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
-from pulse.store.pool import Database, connect_options
+from pulse.store.connections.pool import Database, connect_options
+from pulse.store.schema.migrate import migrate
 from pulse.store.statements import load_statements
 from tests.conftest import recreate_database
 from tests.factories import a_new_job

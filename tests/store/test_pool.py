@@ -32,9 +32,9 @@ from pulse.model.errors import (
 )
 from pulse.model.jobs import Answer
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store.migrate import migrate
-from pulse.store.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database
+from pulse.store.connections.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import migrate
 from tests.conftest import SERVER, database_url, recreate_database
 from tests.factories import a_report, claim_one, lease_of, submit_one
 from tests.waiting import connected, until

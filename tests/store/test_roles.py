@@ -19,11 +19,11 @@ from pulse.engine.engine import Engine, open_engine
 from pulse.links.alarm_transactions import aset_alarm_through
 from pulse.model.alarms import AlarmFilter, NewAlarm
 from pulse.model.errors import PulseError
-from pulse.model.explaining import Reason
+from pulse.model.explain.facts import Reason
 from pulse.model.jobs import Answer, JobStatus, Outcome
-from pulse.model.searches import AlarmSearch
+from pulse.model.list_filters import AlarmSearch
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.conftest import SERVER, migrate_up_to, recreate_database
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 from tests.waiting import connected

@@ -16,27 +16,18 @@ import asyncpg
 import msgspec
 import pytest
 
-from pulse.engine import lists
+from pulse.engine.jobs import lists
 from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobHead, JobStatus, Pause
 from pulse.model.tokens import Token
-from pulse.store import (
-    alarms,
-    doctor,
-    explain,
-    schedules,
-    schema,
-    sessions,
-    statistics,
-    tokens,
-    wakeups,
-    watch,
-    workers,
-)
+from pulse.store import alarms, doctor, explain, schedules, sessions, statistics, tokens, workers
 from pulse.store import jobs as store
+from pulse.store import watchdog as watch
+from pulse.store.connections import notifications as wakeups
+from pulse.store.connections.pool import connect_options
 from pulse.store.jobs import DutyPeek
-from pulse.store.migrate import load_migrations
-from pulse.store.pool import connect_options
-from pulse.store.statements import Statement, UnknownParameter, load_statements, parse
+from pulse.store.schema import check as schema
+from pulse.store.schema.migrate import load_migrations
+from pulse.store.statements import Statement, UnknownParameter, load_statements, parse, read_files
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
@@ -327,8 +318,6 @@ def test_each_schema_has_its_own_statements() -> None:
 
 
 def test_no_name_is_given_twice() -> None:
-    texts = [source.read_text() for source in files("pulse.store").iterdir() if source.name.endswith(".sql")]
-
-    names = [statement.name for text in texts for statement in parse(text, "pulse")]
+    names = [statement.name for text in read_files(files("pulse.store")) for statement in parse(text, "pulse")]
 
     assert sorted(names) == sorted(STATEMENTS)

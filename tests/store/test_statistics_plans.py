@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.settings import Settings
-from pulse.store.pool import connect_options
+from pulse.store.connections.pool import connect_options
 from tests.store.test_plans import explain, fill, make_settings, nodes
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,10 @@ import pytest
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
-from pulse.store import wakeups
+from pulse.store.connections import notifications as wakeups
+from pulse.store.connections.notifications import EVERYTHING, LONGEST_MESSAGE, Wakeups
+from pulse.store.connections.pool import Database
 from pulse.store.jobs import Woken
-from pulse.store.pool import Database
-from pulse.store.wakeups import EVERYTHING, LONGEST_MESSAGE, Wakeups
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 CHANNEL = '"pulse".wakeups'

@@ -21,7 +21,7 @@ import psycopg
 
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from pulse.store.statements import load_statements
 
 NAMES = {statement.sql: name for name, statement in load_statements("pulse").items()}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from pulse.cli.demo_shop import JOBS
-from pulse.store import embedded
-from pulse.store.embedded_binaries import find_binaries
+from pulse.cli.dev.demo_shop import JOBS
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.binaries import find_binaries
 from tests.doors.command_line import run_on_terminal, run_process
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulse.cli.session import use
-from pulse.store import embedded
-from pulse.store.embedded_binaries import find_binaries
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.binaries import find_binaries
 from tests.doors.worker_processes import TASKS, python_in, run_in, started
 
 if TYPE_CHECKING:

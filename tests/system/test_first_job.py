@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse.store import embedded
+from pulse.store.embedded import server as embedded
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text().partition("## The first job")[2].partition("\n## ")[0]

@@ -11,7 +11,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.doors.worker_processes import started
 from tests.endpoint import open_endpoint
 from tests.waiting import connected, until

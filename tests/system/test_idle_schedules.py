@@ -10,7 +10,7 @@ import pytest
 
 from pulse.engine.engine import open_engine
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.store.test_schedule_plans import FILL
 from tests.system.test_idle_worker import SETTLING, calm_url, commits_a_second
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.doors.grpc_client import Client
 from tests.doors.grpc_client import connected as channel_to

@@ -15,15 +15,15 @@ import asyncpg
 import pytest
 
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store.migrate import migrate
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import migrate
 from tests.waiting import connected
 
 PROGRAM = """
 import asyncio, signal
 from pulse import Pulse
-from pulse.links.portal import new_runner
-from pulse.sdk.worker import Worker
+from pulse.event_loop import run
+from pulse.sdk.worker.worker import Worker
 
 app = Pulse()
 for number in range(50):
@@ -34,7 +34,7 @@ async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()
 
-new_runner()(main())
+run(main())
 """
 MINE = "from pg_stat_activity where datname = current_database() and application_name = 'pulse'"
 MEASURED = 60  # seconds

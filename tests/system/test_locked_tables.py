@@ -16,8 +16,8 @@ from pulse.model.errors import Conflict
 from pulse.model.jobs import Answer, JobStatus
 from pulse.server import Server, open_server
 from pulse.settings import Settings
+from pulse.store.connections.pool import Connection, Database
 from pulse.store.jobs import peek_duties
-from pulse.store.pool import Connection, Database
 from tests.conftest import open_connection
 from tests.factories import claim_one, lease_of, submit_one
 

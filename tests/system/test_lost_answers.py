@@ -14,7 +14,7 @@ from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.links.opening import open_link
 from pulse.model.jobs import JobFilter, JobStatus, NewJob
-from pulse.sdk.worker import Worker
+from pulse.sdk.worker.worker import Worker
 from pulse.server import open_server
 from pulse.settings import Settings
 from tests.cutting_proxy import CuttingProxy, open_cutting_proxy

@@ -22,9 +22,9 @@ from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import Conflict, DatabaseUnreachable, Unavailable
 from pulse.model.jobs import Answer, JobStatus, NewJob, RetryPolicy
 from pulse.settings import Settings
-from pulse.store import embedded
-from pulse.store.migrate import migrate
-from pulse.store.wakeups import EVERYTHING
+from pulse.store.connections.notifications import EVERYTHING
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import migrate
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 if TYPE_CHECKING:

@@ -23,17 +23,17 @@ import pytest
 
 from pulse.engine.doctor import examine
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.marks import START
+from pulse.engine.jobs.low_water_marks import START
 from pulse.links.transactions import aenqueue_through, complete_through, fence_through
-from pulse.model.doctor import Level
+from pulse.model.doctor.findings import Level
 from pulse.model.errors import InvalidDatabaseUrl
 from pulse.model.ids import bucket_of_topic
 from pulse.model.jobs import Answer, JobFilter, JobStatus, Outcome, Progress, RetryPolicy
 from pulse.settings import Settings
-from pulse.store import embedded
+from pulse.store.connections.pool import PLAN_SETTINGS, Connection, Database
 from pulse.store.doctor import is_pooled
-from pulse.store.migrate import check, migrate
-from pulse.store.pool import PLAN_SETTINGS, Connection, Database
+from pulse.store.embedded import server as embedded
+from pulse.store.schema.migrate import check, migrate
 from pulse.store.statements import Statement, load_statements
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pulse import Pulse
-from pulse.engine.jobs import Jobs
+from pulse.engine.jobs.use_cases import Jobs
 from pulse.model.jobs import JobStatus
 from pulse.settings import Settings
 from tests.doors.command_line import environment

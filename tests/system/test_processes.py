@@ -7,7 +7,7 @@ import pytest
 from benchmarks import processes
 
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.conftest import recreate_database
 
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from pulse import Pulse
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.conftest import recreate_database
 from tests.sdk.apps_here import working
 from tests.waiting import connected, until

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pulse.settings import Settings
-from pulse.store.migrate import migrate
+from pulse.store.schema.migrate import migrate
 from tests.chaos.pulsed import free_port
 from tests.conftest import recreate_database
 from tests.doors.worker_processes import Started, started

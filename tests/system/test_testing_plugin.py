@@ -166,7 +166,7 @@ def test_without_any_database_it_says_what_to_do(folder: Path) -> None:
 def test_runs_that_do_not_ask_for_it_pay_nothing(folder: Path) -> None:
     (folder / "test_one.py").write_text(
         "import sys\ndef test_one():\n    assert 'pulse.testing.plugin' in sys.modules\n"
-        "    assert not {'asyncpg', 'pulse.store.embedded', 'pulse.sdk.worker'} & sys.modules.keys()\n"
+        "    assert not {'asyncpg', 'pulse.store.embedded.server', 'pulse.sdk.worker.worker'} & sys.modules.keys()\n"
     )
 
     outcome = run_users_tests(folder, PULSE_POSTGRES=str(folder))

@@ -18,8 +18,8 @@ import pytest
 
 from pulse.cli.session import use
 from pulse.model.jobs import Job, JobStatus, NewJob
-from pulse.store import embedded
-from pulse.store.embedded_binaries import find_binaries
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.binaries import find_binaries
 from tests.doors.worker_processes import TASKS, Started, is_gone, python_in, rewrite, run_in, started
 from tests.waiting import until
 

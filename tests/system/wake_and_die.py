@@ -13,7 +13,7 @@ from typing import Any
 from pulse.delivery.webhook import Deliverer
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
 from tests.system.fire_and_die import ANSWERED, _end, serve
 from tests.system.fire_and_die import plant as plant_in_driver
 

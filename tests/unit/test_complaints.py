@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse.links.complaints import Complaint
+from pulse.links.repeated_warnings import Complaint
 
 
 def test_it_is_told_at_intervals_that_double_up_to_ten_minutes() -> None:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse.model import diagnoses as judge
-from pulse.model.doctor import (
+from pulse.model.doctor import diagnoses as judge
+from pulse.model.doctor.findings import (
     Ages,
     Clock,
     Connections,

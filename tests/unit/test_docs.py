@@ -14,10 +14,10 @@ import pytest
 from pulse.cli.exit_codes import exit_code_of
 from pulse.doors.status_codes import status_of
 from pulse.model import errors
-from pulse.model.explaining import Reason
+from pulse.model.explain.facts import Reason
 from pulse.model.jobs import TRANSITIONS
 from pulse.settings import Settings
-from pulse.store.migrate import newest
+from pulse.store.schema.migrate import newest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

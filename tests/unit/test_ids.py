@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic, fire_id, make_id
-from pulse.store.pool import Connection
+from pulse.store.connections.pool import Connection
 
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "vectors" / "ids.json").read_text())
 

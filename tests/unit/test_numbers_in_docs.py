@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pulse.cli.demo_shop import JOBS as DEMO_TOPICS
+from pulse.cli.dev.demo_shop import JOBS as DEMO_TOPICS
 from pulse.engine.tokens import BELIEVED_FOR
+from pulse.model.decisions.delivery import LONGEST_RETRY
 from pulse.model.text import PAYLOAD_LIMIT
-from pulse.model.waking import LONGEST_RETRY
 from pulse.settings import Settings
 
 ROOT = Path(__file__).parents[2]

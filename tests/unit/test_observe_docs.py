@@ -18,7 +18,7 @@ def test_the_provider_can_be_set_up_as_it_says() -> None:
 
 
 def test_every_attribute_is_listed() -> None:
-    source = (Path(__file__).parents[2] / "src/pulse/sdk/tracing.py").read_text()
+    source = (Path(__file__).parents[2] / "src/pulse/telemetry/tracing.py").read_text()
     listed = set(re.findall(r"`((?:messaging|pulse|error)\.[a-z_.]+)`", PAGE))
 
     assert listed == set(re.findall(r'"((?:messaging|pulse|error)\.[a-z_.]+)"', source)) - {"pulse.trace"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.doors.http.proxies import find_address
-from pulse.model.networks import read_proxies
+from pulse.doors.http.requests.proxies import find_address
+from pulse.model.network.networks import read_proxies
 
 PROXIES = "10.0.0.0/8, 192.0.2.1, fd00::/8, ::1"
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.engine.seats import (
+from pulse.engine.dispatch.worker_stream import (
     MESSAGE_SIZE,
     POOLS_LIMIT,
     SLOTS_LIMIT,

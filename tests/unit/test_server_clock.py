@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.links.server_clock import ServerClock
+from pulse.links.remote.server_clock import ServerClock
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse.model.errors import InvalidServerUrl
-from pulse.model.server_url import Address, parse_listen, parse_server_url
+from pulse.model.network.server_url import Address, parse_listen, parse_server_url
 from pulse.settings import Settings
 
 

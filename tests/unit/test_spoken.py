@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from pulse.model.spoken import about, first_words, instant, listed
+from pulse.model.human_text import about, first_words, instant, listed
 
 
 @pytest.mark.parametrize(

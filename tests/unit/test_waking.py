@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
-from pulse.model.waking import Answered, Ringing, backoff, decide
+from pulse.model.decisions.delivery import Answered, Ringing, backoff, decide
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulse.bench.endpoints import HOSTILE, Arrival, Endpoints, endpoints
+from pulse.bench.probes import AlarmProbe
 from pulse.bench.results import Result, percentiles
 from pulse.bench.scenarios import Plan, bench_engine
 from pulse.bench.wakers import Task, post_bare, waker
-from pulse.store.bench import AlarmProbe
 
 if TYPE_CHECKING:
-    from pulse.store.bench import Standing
+    from pulse.bench.probes import Standing
 
 BURST, OTHERS = "burst", "others"
 PAYLOAD = '{"order_id": 12345, "to": "someone@example.com"}'

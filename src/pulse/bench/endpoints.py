@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from pulse.links.portal import new_runner
+from pulse.event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -155,4 +155,4 @@ async def endpoints() -> AsyncIterator[Endpoints]:
 
 
 if __name__ == "__main__":
-    new_runner()(listen())
+    run(listen())

@@ -11,13 +11,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse.bench.app import PAYLOAD, app, noop, stamp, stumble, sync_noop
+from pulse.bench.probes import Ceiling, Probe
 from pulse.bench.results import Result, percentiles
 from pulse.bench.servers import served
 from pulse.bench.workers import workers
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.ids import Mint
 from pulse.model.jobs import JobStatus
-from pulse.store.bench import Ceiling, Probe
 
 if TYPE_CHECKING:
     from pulse.sdk.task import Task

@@ -6,10 +6,10 @@ import asyncio
 from datetime import timedelta
 
 from pulse.bench.app import PAYLOAD, noop, stamp
+from pulse.bench.probes import ScheduleProbe
 from pulse.bench.results import Result, percentiles
 from pulse.bench.scenarios import Plan, bench_engine
 from pulse.bench.workers import workers
-from pulse.store.bench import ScheduleProbe
 
 BURST, OTHERS = "burst ", "other "
 COUNT_OF_OTHERS = 400

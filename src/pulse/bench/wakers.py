@@ -23,8 +23,7 @@ import msgspec
 
 from pulse.delivery.webhook import CONNECT, HEADERS, KEEP_ALIVE
 from pulse.engine.engine import open_engine
-from pulse.links.portal import new_runner
-from pulse.sdk.collector import calm_collector
+from pulse.event_loop import run, tune_garbage_collector
 from pulse.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ async def deliver() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with open_engine(Settings.from_env()) as engine:
         engine.start()
-        calm_collector()
+        tune_garbage_collector()
         _say("ready")
         await stop.wait()
     _say(msgspec.json.encode(_cost()).decode())
@@ -173,12 +172,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 def main(words: list[str]) -> None:
     work = deliver() if words[0] == "engine" else post(msgspec.json.decode(Path(words[1]).read_bytes(), type=Task))
     if not (path := os.environ.get(PROFILE)):
-        new_runner()(work)
+        run(work)
         return
     import cProfile
 
     profile = cProfile.Profile()
-    profile.runcall(new_runner(), work)
+    profile.runcall(run, work)
     profile.dump_stats(f"{path}.{words[0]}")
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulse.bench.app import app
-from pulse.links.portal import new_runner
-from pulse.sdk.collector import calm_collector
-from pulse.sdk.worker import Worker
+from pulse.event_loop import run, tune_garbage_collector
+from pulse.sdk.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,11 +73,11 @@ async def live(topics: list[str]) -> None:
     working = asyncio.create_task(worker.run())
     while not working.done() and not await worker.can_get_jobs():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    calm_collector()
+    tune_garbage_collector()
     print("ready", flush=True)  # noqa: T201  the protocol
     await working
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which tells us by SIGTERM
-    new_runner()(live(msgspec.json.decode(sys.argv[1], type=list[str])))
+    run(live(msgspec.json.decode(sys.argv[1], type=list[str])))

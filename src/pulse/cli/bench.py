@@ -14,7 +14,7 @@ import click
 from pulse.cli.options import Command
 from pulse.cli.output import say
 from pulse.cli.progress import under_way
-from pulse.cli.session import run
+from pulse.event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **o
 
 @contextmanager
 def bench_database(session: Session) -> Iterator[Settings]:
-    from pulse.store import embedded
+    from pulse.store.embedded import server as embedded
 
     settings = session.settings(schema=SCHEMA) if "schema" not in session.given else session.settings()
     settings = replace(settings, schema=SCHEMA, buckets=1)
@@ -109,7 +109,7 @@ def bench_database(session: Session) -> Iterator[Settings]:
 
 @contextmanager
 def fresh_schema(settings: Settings) -> Iterator[None]:
-    from pulse.store.migrate import drop_schema, migrate
+    from pulse.store.schema.migrate import drop_schema, migrate
 
     run(drop_schema(settings))
     run(migrate(settings))

@@ -12,26 +12,26 @@ from io import TextIOWrapper
 import click
 
 from pulse import __version__
-from pulse.cli.alarms import alarms
+from pulse.cli.alarms.commands import alarms
+from pulse.cli.alarms.echo import echo
 from pulse.cli.bench import bench
 from pulse.cli.completion import completion
-from pulse.cli.db import db
-from pulse.cli.demo import demo
-from pulse.cli.dev import dev
-from pulse.cli.doctor import doctor
-from pulse.cli.echo import echo
-from pulse.cli.explain import explain
-from pulse.cli.jobs import jobs
-from pulse.cli.mcp import mcp
-from pulse.cli.migrate import migrate
+from pulse.cli.database.command import db
+from pulse.cli.database.migrate import migrate
+from pulse.cli.dev.command import dev
+from pulse.cli.dev.demo import demo
+from pulse.cli.jobs.commands import jobs
+from pulse.cli.jobs.explain import explain
+from pulse.cli.operate.doctor import doctor
+from pulse.cli.operate.tokens import tokens
+from pulse.cli.operate.top import top
+from pulse.cli.operate.topics import topics
+from pulse.cli.operate.workers import workers
 from pulse.cli.options import Group, variables_of
-from pulse.cli.schedules import schedules
-from pulse.cli.server import server
-from pulse.cli.tokens import tokens
-from pulse.cli.top import top
-from pulse.cli.topics import topics
-from pulse.cli.worker import worker
-from pulse.cli.workers import workers
+from pulse.cli.schedules.commands import schedules
+from pulse.cli.server.command import server
+from pulse.cli.server.mcp_command import mcp
+from pulse.cli.worker.command import worker
 
 
 @click.group(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse.cli.commands_lock import shared_server
+from pulse.cli.database.commands_lock import shared_server
+from pulse.cli.database.keeper import keeping
 from pulse.cli.exit_codes import exit_code_of
-from pulse.cli.kept_postgres import keeping
 from pulse.cli.output import say, show_json
+from pulse.event_loop import run
 from pulse.model.errors import DatabaseUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -66,7 +66,7 @@ class Session:
         if settings.database_url:
             yield settings
             return
-        from pulse.store import embedded
+        from pulse.store.embedded import server as embedded
 
         if not (create or has_data(settings.state_dir)):
             raise DatabaseUnreachable(NO_DATABASE)
@@ -110,7 +110,7 @@ class Session:
         if settings.server_url is not None:
             yield settings
             return
-        from pulse.store.dev_notes import with_notes
+        from pulse.store.embedded.dev_notes import with_notes
 
         with self.database(settings) as found:
             yield found if settings.database_url else with_notes(found)
@@ -139,19 +139,6 @@ def open_operating(settings: Settings) -> AbstractAsyncContextManager[Any]:
 
 def has_data(state_dir: Path) -> bool:
     return (state_dir / "postgres" / "data").exists()
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(work)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # it comes with pulse-postgres[fast]
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def describe(error: PulseError) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from pulse.model.errors import InvalidTarget
-from pulse.model.targets import Rules, Target, check_port, is_forbidden, may_be_plain, refuse_this_machine
+from pulse.model.network.targets import Rules, Target, check_port, is_forbidden, may_be_plain, refuse_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -31,7 +31,7 @@ from pulse.delivery.answers import AnswerTooLong, BoundedConnector, error_of, re
 from pulse.delivery.signing import sign
 from pulse.delivery.wake import Delivered, Wake
 from pulse.model.errors import InvalidTarget, PulseError
-from pulse.model.targets import Rules, Target, check_headers, check_target, parse_target
+from pulse.model.network.targets import Rules, Target, check_headers, check_target, parse_target
 from pulse.model.text import clean_error
 from pulse.version import __version__
 

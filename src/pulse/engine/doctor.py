@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pulse.engine.masks import mask_one
-from pulse.model import diagnoses as judge
-from pulse.model.doctor import Broken, Finding, Lateness
+from pulse.model.doctor import diagnoses as judge
+from pulse.model.doctor.findings import Broken, Finding, Lateness
 from pulse.model.errors import PulseError
 from pulse.model.jobs import JobStatus
 from pulse.store import doctor as store
 from pulse.store import jobs as jobs_store
-from pulse.store.migrate import load_migrations, mismatch, newest, read_age
-from pulse.store.place import place_of
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
+from pulse.store.connections.redacted_url import place_of
+from pulse.store.schema.migrate import load_migrations, mismatch, newest, read_age
 from pulse.store.tokens import list_tokens
 from pulse.store.workers import list_workers
 from pulse.version import __version__
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pulse.model.redaction import Redaction
     from pulse.settings import Settings
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 PATIENCE = timedelta(seconds=5)
 HEARING = 2.0  # seconds for a notification to arrive

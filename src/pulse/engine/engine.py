@@ -7,36 +7,36 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pulse.engine.alarms import Alarms
-from pulse.engine.claims import Claims
-from pulse.engine.duties import Duties
-from pulse.engine.explain import explain_job
+from pulse.engine.alarms.use_cases import Alarms
+from pulse.engine.duties.duties import Duties
 from pulse.engine.instruments import Instruments
-from pulse.engine.jobs import Jobs
+from pulse.engine.jobs.claims import Claims
+from pulse.engine.jobs.explain import explain_job
+from pulse.engine.jobs.use_cases import Jobs
 from pulse.engine.metrics import Metrics
-from pulse.engine.schedules import Schedules
+from pulse.engine.schedules.use_cases import Schedules
 from pulse.engine.sessions import Sessions
 from pulse.engine.statistics import Statistics
 from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.ids import Mint
-from pulse.store import embedded
-from pulse.store.dev_notes import with_notes
+from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.pool import Database
+from pulse.store.embedded import server as embedded
+from pulse.store.embedded.dev_notes import with_notes
 from pulse.store.jobs import read_clock
-from pulse.store.migrate import check_over
-from pulse.store.pool import Database
-from pulse.store.schema import check_schema
-from pulse.store.wakeups import Wakeups
-from pulse.store.watch import try_to_write
+from pulse.store.schema.check import check_schema
+from pulse.store.schema.migrate import check_over
+from pulse.store.watchdog import try_to_write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
     from uuid import UUID
 
-    from pulse.engine.loops import Beat, Loop
-    from pulse.model.explaining import Explanation
+    from pulse.engine.duties.loops import Beat, Loop
+    from pulse.model.explain.facts import Explanation
     from pulse.settings import Settings
 
 

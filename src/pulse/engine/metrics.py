@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulse.model.errors import PulseError
-from pulse.model.exposition import Family, Sample, buckets, write
 from pulse.model.jobs import JobStatus
+from pulse.model.prometheus_text import Family, Sample, buckets, write
 from pulse.model.statistics import BOUNDS, RAN, UNKNOWN, Event
 from pulse.store.schedules import count_schedules
 from pulse.version import __version__
 
 if TYPE_CHECKING:
+    from pulse.engine.duties.loops import Beat
     from pulse.engine.instruments import Histogram, Instruments
-    from pulse.engine.loops import Beat
     from pulse.engine.statistics import Statistics
     from pulse.model.statistics import Overview, TopicFacts, Total
-    from pulse.store.pool import Database
+    from pulse.store.connections.pool import Database
 
 FRESH = 1.0  # seconds for which one answer serves all
 PATIENCE = 2.5  # seconds for the database, of the ten that Prometheus has for us

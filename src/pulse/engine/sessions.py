@@ -18,7 +18,7 @@ from pulse.store import sessions as store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulse.store.pool import Connection, Database
+    from pulse.store.connections.pool import Connection, Database
 
 IDLE = timedelta(hours=12)
 LIFETIME = timedelta(days=7)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pulse.model.workers import WorkerSeen
-    from pulse.store.pool import Connection, Database
+    from pulse.store.connections.pool import Connection, Database
     from pulse.store.statistics import Concerns, Recent, Snapshot
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

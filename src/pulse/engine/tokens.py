@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pulse.model.tokens import Token
-    from pulse.store.pool import Database
+    from pulse.store.connections.pool import Database
 
 log = logging.getLogger("pulse.tokens")
 

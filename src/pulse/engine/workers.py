@@ -19,9 +19,9 @@ from pulse.store import workers as store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pulse.engine.loops import Step
-    from pulse.engine.seats import Seat
-    from pulse.store.pool import Database
+    from pulse.engine.dispatch.worker_stream import Seat
+    from pulse.engine.duties.loops import Step
+    from pulse.store.connections.pool import Database
 
 log = logging.getLogger("pulse.workers")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pulse.engine.alarms import check_deed, default_failures, rules_of, target_of
+from pulse.engine.alarms.use_cases import check_deed, default_failures, rules_of, target_of
 from pulse.engine.masks import mask_alarm
 from pulse.links.transactions import Call, arun_through, run_through
 from pulse.model.alarms import DEFAULT_DESTINATION, SetAlarm

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pulse.engine.claims import Claims
+from pulse.engine.duties.loops import Loop
 from pulse.engine.engine import Engine, open_engine
-from pulse.engine.loops import Loop
+from pulse.engine.jobs.claims import Claims
 from pulse.links.link import Batch
 from pulse.model.errors import PulseError
 from pulse.model.ids import Mint
 from pulse.model.jobs import FINISHED, JobStatus, Lease
 from pulse.model.workers import Presence
-from pulse.store.place import embedded_place, place_of
-from pulse.store.pool import Database
-from pulse.store.wakeups import Wakeups
+from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.pool import Database
+from pulse.store.connections.redacted_url import embedded_place, place_of
 from pulse.version import __version__
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
-    from pulse.engine.alarms import Alarms
+    from pulse.engine.alarms.use_cases import Alarms
     from pulse.engine.metrics import Metrics
-    from pulse.engine.schedules import Schedules
+    from pulse.engine.schedules.use_cases import Schedules
     from pulse.links.link import Desk
-    from pulse.model.explaining import Explanation
+    from pulse.model.explain.facts import Explanation
     from pulse.model.jobs import Answer, Claim, Job, NewJob, Progress, Report, Submitted
     from pulse.settings import Settings
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pulse.engine.metrics import Metrics
     from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm, WakeSecret
-    from pulse.model.explaining import Explanation
+    from pulse.model.explain.facts import Explanation
     from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
     from pulse.model.schedules import (
         Backfill,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Scheduling(Protocol):
-    """What code that has schedules needs: the use cases of engine/schedules.py."""
+    """What code that has schedules needs: the use cases of engine/schedules."""
 
     async def get(self, name: str | UUID) -> Schedule: ...
     async def find(
@@ -60,7 +60,7 @@ class Scheduling(Protocol):
 
 
 class Waking(Protocol):
-    """What code that has alarms needs: the use cases of engine/alarms.py. Without an owner it is the caller's."""
+    """What code that has alarms needs: the use cases of engine/alarms. Without an owner it is the caller's."""
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
     async def find(

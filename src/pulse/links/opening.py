@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
 
-    from pulse.model.doctor import Finding
+    from pulse.model.doctor.findings import Finding
     from pulse.settings import Settings
 
 
@@ -22,7 +22,7 @@ def open_link(settings: Settings) -> AbstractAsyncContextManager[Any]:
         return open_direct(settings)
     with _needing_grpc():
         import pulse.wire  # noqa: F401  before gRPC
-        from pulse.links.remote import open_remote
+        from pulse.links.remote.link import open_remote
 
         return open_remote(settings)
 
@@ -31,7 +31,7 @@ def open_remote_operating(settings: Settings) -> AbstractAsyncContextManager[Any
     """What operators need of the engine, at a server."""
     with _needing_grpc():
         import pulse.wire  # noqa: F401  before gRPC
-        from pulse.links.remote_jobs import open_remote_engine
+        from pulse.links.remote.jobs import open_remote_engine
 
         return open_remote_engine(settings)
 
@@ -40,7 +40,7 @@ async def examine_servers(settings: Settings) -> list[Finding]:
     """What is well with the servers of the URL, and what is not."""
     with _needing_grpc():
         import pulse.wire  # noqa: F401  before gRPC
-        from pulse.links.remote_doctor import examine
+        from pulse.links.remote.doctor import examine
 
     return await examine(settings)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pulse.model.errors import InvalidOption
 from pulse.sdk.alarm_options import AlarmOptions, WantedAlarms, read_alarm_filter, read_new_alarm
-from pulse.sdk.words import in_python_words
+from pulse.sdk.python_words import in_python_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -15,17 +15,17 @@ from pulse.model.errors import InvalidInput, InvalidOption, InvalidSettings, Inv
 from pulse.model.jobs import Job, NewJob
 from pulse.sdk.alarms import Alarms
 from pulse.sdk.arguments import Result
-from pulse.sdk.context import Context
+from pulse.sdk.context import Context, current
 from pulse.sdk.handle import JobHandle
 from pulse.sdk.options import Length, Options, Retry, read_aliases
 from pulse.sdk.schedules import Schedules
 from pulse.sdk.task import Call, Executor, Task
-from pulse.sdk.tracing import Enqueueing
 from pulse.settings import Settings, suggest_setting
+from pulse.telemetry.tracing import Enqueueing
 
 if TYPE_CHECKING:
     from pulse.links.link import Producing
-    from pulse.links.portal import Portal
+    from pulse.links.link_thread import Portal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -221,7 +221,7 @@ class Pulse:
 
     @cached_property
     def portal(self) -> Portal[Producing]:
-        from pulse.links.portal import Portal
+        from pulse.links.link_thread import Portal
 
         return Portal(self._open_link)
 
@@ -247,12 +247,12 @@ class Pulse:
     def submit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
         """Jobs as values, for code that has no task to call: another service's, say."""
         _check_jobs(jobs)
-        with Enqueueing(jobs) as enqueueing:
+        with Enqueueing(jobs, parent=_current_job_id()) as enqueueing:
             return enqueueing.sent(self._submit(enqueueing.jobs, conn))
 
     async def asubmit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
         _check_jobs(jobs)
-        with Enqueueing(jobs) as enqueueing:
+        with Enqueueing(jobs, parent=_current_job_id()) as enqueueing:
             return enqueueing.sent(await self._asubmit(enqueueing.jobs, conn))
 
     def _submit(self, jobs: list[NewJob], conn: Any) -> list[UUID]:  # noqa: ANN401
@@ -302,6 +302,12 @@ def _named(thing: object) -> str:
         case JobHandle():
             return f"{thing!r}, which is enqueued already"
     return f"something of the kind {type(thing).__name__}"
+
+
+def _current_job_id() -> UUID | None:
+    """Return the id of the job whose handler runs here, if any does."""
+    context = current.get()
+    return None if context is None else context.job_id
 
 
 def _check_jobs(jobs: object) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pulse.links.link import Producing
-    from pulse.model.explaining import Explanation
+    from pulse.model.explain.facts import Explanation
     from pulse.sdk.app import Pulse
     from pulse.sdk.arguments import Result
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulse.model.errors import InvalidApp
 from pulse.sdk.app import Pulse, main_module_name
-from pulse.sdk.outcomes import describe
+from pulse.sdk.worker.outcomes import describe
 
 FRAMES = 3  # of the user's own, shown when a module does not import
 OURS = f"{Path(__file__).parents[1]}{os.sep}"

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pulse.sdk.context import current
-from pulse.sdk.tracing import current_trace_id, trace_id_of
+from pulse.telemetry.tracing import current_trace_id, trace_id_of
 
 FIELDS = ("job_id", "task", "topic", "attempt", "trace_id")
 NO_JOB = ("", "", "", "")

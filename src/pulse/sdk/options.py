@@ -13,7 +13,7 @@ import msgspec
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import NewJob, RetryPolicy
 from pulse.model.text import check_storable, check_topic
-from pulse.sdk.words import in_python_words
+from pulse.sdk.python_words import in_python_words
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from pulse.model.alarms import (
     WakeRoot,
     shown_headers,
 )
-from pulse.model.waking import Ringing, Verdict
+from pulse.model.decisions.delivery import Ringing, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncpg import Record
 
+    from pulse.store.connections.pool import Connection
     from pulse.store.jobs import ClaimKey
-    from pulse.store.pool import Connection
 
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 

@@ -10,16 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from pulse.model.doctor import Ages, Broken, Clock, Connections, Durability, Miscount, Pin, ServerFacts, TableFacts
-from pulse.store.pool import LOST, connect, translate
-from pulse.store.wakeups import send_wakeup
+from pulse.model.doctor.findings import (
+    Ages,
+    Broken,
+    Clock,
+    Connections,
+    Durability,
+    Miscount,
+    Pin,
+    ServerFacts,
+    TableFacts,
+)
+from pulse.store.connections.notifications import send_wakeup
+from pulse.store.connections.pool import LOST, connect, translate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pulse.model.jobs import JobStatus
     from pulse.settings import Settings
-    from pulse.store.pool import Connection, Database
+    from pulse.store.connections.pool import Connection, Database
 
 
 async def read_server(conn: Connection) -> ServerFacts:

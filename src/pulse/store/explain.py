@@ -7,13 +7,13 @@ from uuid import UUID
 
 from asyncpg import InsufficientPrivilegeError
 
-from pulse.model.explaining import Holder, Pace
+from pulse.model.explain.facts import Holder, Pace
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from pulse.store.connections.pool import Connection
     from pulse.store.jobs import Mark
-    from pulse.store.pool import Connection
 
 
 async def count_ahead(conn: Connection, *, bucket: int, topic: str, place: Mark, limit: int) -> int:

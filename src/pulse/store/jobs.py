@@ -13,7 +13,7 @@ import msgspec
 from asyncpg import LockNotAvailableError, PostgresError
 
 from pulse.model.jobs import Attempt, Claim, Job, JobHead, JobStatus, Lease, NewJob, Pause, Progress, Report
-from pulse.store.pool import may_be_of_one
+from pulse.store.connections.pool import may_be_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from pulse.settings import Settings
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 T = TypeVar("T")
 ClaimKey = tuple[UUID, int]  # id and lease_id: one claim

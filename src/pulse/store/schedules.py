@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from pulse.model.decisions.firing import DueSchedule
 from pulse.model.errors import ScheduleExists
-from pulse.model.firing import DueSchedule
 from pulse.model.jobs import JobStatus, NewJob, RetryPolicy
 from pulse.model.schedules import (
     CatchUp,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from pulse.model.searches import ScheduleSearch
-    from pulse.store.pool import Connection
+    from pulse.model.list_filters import ScheduleSearch
+    from pulse.store.connections.pool import Connection
 
 LAST_NAME = "\U0010ffff" * NAME_LIMIT  # after it, none that begins the same can come
 TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")

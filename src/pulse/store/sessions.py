@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 
 class SessionFound(NamedTuple):

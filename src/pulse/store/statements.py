@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 _NAME = re.compile(r"^-- name: (\w+)\((.*)\)$", re.MULTILINE)
@@ -35,9 +36,16 @@ class UnknownParameter(KeyError):
 @lru_cache
 def load_statements(schema: str, package: str = "pulse.store") -> dict[str, Statement]:
     """Every statement of a package, by name, for one schema."""
-    folder = files(package)
-    texts = [source.read_text() for source in folder.iterdir() if source.name.endswith(".sql")]
-    return {found.name: found for text in texts for found in parse(text, schema)}
+    return {found.name: found for text in read_files(files(package)) for found in parse(text, schema)}
+
+
+def read_files(folder: Traversable) -> Iterator[str]:
+    """Yield the text of every .sql file of a folder and of those below it, but not the migrations."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "migrations":
+            yield from read_files(entry)
+        elif entry.name.endswith(".sql"):
+            yield entry.read_text()
 
 
 def parse(text: str, schema: str) -> list[Statement]:

@@ -10,7 +10,7 @@ from pulse.model.statistics import Event, Sample, Span, Total
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 LONG_TRANSACTION = timedelta(minutes=5)
 KNOWN = frozenset(Event)  # a newer release beside this one may count more

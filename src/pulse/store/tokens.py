@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 
 async def create_token(

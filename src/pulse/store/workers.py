@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
 
 
 async def note_workers(conn: Connection, *, server: str, workers: Sequence[Presence]) -> None:

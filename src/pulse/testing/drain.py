@@ -14,14 +14,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.engine.duties import AT_ONCE
+from pulse.engine.duties.duties import AT_ONCE
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.links.link import Batch
 from pulse.model.errors import JobNotFound
 from pulse.model.jobs import Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome, Report
-from pulse.sdk.worker import Worker
-from pulse.store import scratch
+from pulse.sdk.worker.worker import Worker
+from pulse.testing import database as scratch
 from pulse.testing.calls import show_call
 from pulse.testing.summary import DrainFailed, Failure, Summary
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pulse.links.link import Desk
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
-    from pulse.store.pool import Database
+    from pulse.store.connections.pool import Database
 
 LOOK_EVERY = 0.003  # seconds
 STALL_PATIENCE = 10.0  # seconds in which something that is ready must be claimed

@@ -23,7 +23,7 @@ from pulse.model.errors import EmbeddedPostgresFailed
 from pulse.settings import Settings
 
 if TYPE_CHECKING:
-    from pulse.store.embedded import EmbeddedPostgres
+    from pulse.store.embedded.server import EmbeddedPostgres
 
 T = TypeVar("T")
 URL = "PULSE_TEST_DATABASE_URL"
@@ -45,7 +45,7 @@ def open_database(run: str | None, process: str) -> Iterator[Settings]:
 
 @contextmanager
 def _schema(settings: Settings) -> Iterator[Settings]:
-    from pulse.store import scratch
+    from pulse.testing import database as scratch
 
     _run(scratch.make_schema(settings))
     try:
@@ -55,7 +55,7 @@ def _schema(settings: Settings) -> Iterator[Settings]:
 
 
 def _database(server: EmbeddedPostgres, name: str) -> Settings:
-    from pulse.store import scratch
+    from pulse.testing import database as scratch
 
     async def make() -> Settings:
         settings = Settings(database_url=await scratch.make_database(server.dsn, name))
@@ -67,7 +67,7 @@ def _database(server: EmbeddedPostgres, name: str) -> Settings:
 
 @contextmanager
 def _server(run: str | None) -> Iterator[EmbeddedPostgres]:
-    from pulse.store import embedded
+    from pulse.store.embedded import server as embedded
 
     folder = Path(tempfile.gettempdir()) / f"pulse-test-{run or secrets.token_hex(8)}"
     lock = _join(folder)

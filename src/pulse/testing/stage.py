@@ -14,11 +14,11 @@ import msgspec
 
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
-from pulse.links.portal import Portal
-from pulse.model.explaining import Explanation, Reason
+from pulse.links.link_thread import Portal
+from pulse.model.explain.facts import Explanation, Reason
 from pulse.sdk.app import Pulse
-from pulse.store import scratch
-from pulse.store.pool import Database
+from pulse.store.connections.pool import Database
+from pulse.testing import database as scratch
 from pulse.testing.drain import Drain
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pulse.settings import Settings
-    from pulse.store.pool import Connection
+    from pulse.store.connections.pool import Connection
     from pulse.testing.summary import Summary
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import UUID
 
+from pulse.model.decisions.schedule_changes import apply_changes
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import NewJob
-from pulse.model.schedule_changes import apply_changes
 from pulse.model.schedules import (
     WHEN,
     Backfill,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from pulse.model.explaining import Explanation, Reason
+from pulse.model.explain.facts import Explanation, Reason
 from pulse.model.jobs import JobStatus
 from pulse.model.statistics import Concern, ConcernKind, Overview, TopicFacts
 from pulse.wire.convert import (

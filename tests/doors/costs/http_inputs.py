@@ -15,8 +15,8 @@ from urllib.parse import quote_plus
 
 from pulse.doors import dashboard
 from pulse.doors.dashboard.app import ACTIONS, VIEWS
-from pulse.doors.dashboard.fields import FORM_LIMIT
-from pulse.doors.mcp_tools import TOOLS, schema_of
+from pulse.doors.dashboard.form_fields import FORM_LIMIT
+from pulse.doors.mcp.tools import TOOLS, schema_of
 from tests.doors.costs.texts import HEAD, SIZE, WORST_BODIES, kinds_of, texts
 
 BASE: dict[str, Any] = {
@@ -225,7 +225,7 @@ WHOLE_FORMS = (FOR_ALL, "/alarms/new")
 def form_fields() -> list[str]:
     """Of all forms of all pages, and whatever else is read from a form or a query."""
     drawn = {name for file in FOLDER.glob("**/*.html") for name in DRAWN.findall(file.read_text())}
-    return sorted(drawn | {name for file in FOLDER.glob("*.py") for name in READ.findall(file.read_text())})
+    return sorted(drawn | {name for file in FOLDER.glob("**/*.py") for name in READ.findall(file.read_text())})
 
 
 def fields_by_view(*, every: bool) -> dict[str, list[str]]:

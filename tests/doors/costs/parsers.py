@@ -11,7 +11,7 @@ from typing import Any
 
 import pulse.model
 import pulse.timing
-from pulse.model.targets import Rules
+from pulse.model.network.targets import Rules
 from tests.doors.costs.texts import texts
 
 VERBS = ("parse", "read", "check", "clean", "encode", "is", "known", "count", "timetable", "resolve", "first")
@@ -46,7 +46,7 @@ OTHERS = {
 def parsers() -> Iterator[tuple[str, Callable[[str], object]]]:
     """Each with a way to call it with one text in every place that takes some."""
     for package in (pulse.model, pulse.timing):
-        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             for name, found in _callables(importlib.import_module(module.name)):
                 if name.rpartition(".")[2] not in OTHERS and (call := _call(found)):
                     yield name, call

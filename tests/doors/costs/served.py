@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 
-from pulse.doors.mcp import McpDoor
-from pulse.doors.mcp_http import HttpServer, McpGate, make_app
+from pulse.doors.mcp.door import McpDoor
+from pulse.doors.mcp.http import HttpServer, McpGate, make_app
 from pulse.links.direct import DirectLink
 from pulse.server import open_server
 from pulse.settings import Settings

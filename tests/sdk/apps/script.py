@@ -22,6 +22,6 @@ def stay(path: str) -> None:
 
 
 if __name__ == "__main__":
-    from pulse.sdk.worker import Worker
+    from pulse.sdk.worker.worker import Worker
 
     asyncio.run(Worker(app).run())

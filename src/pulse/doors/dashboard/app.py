@@ -17,24 +17,20 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from pulse.doors.access import caller as current
-from pulse.doors.dashboard import alarms, bulk, job, jobs, overview, schedules, topic, workers
-from pulse.doors.dashboard.answers import (
-    explain,
-    page,
-    redirect,
-    refused,
-    say_once,
-    sent_by_script,
-    take_said,
-    told,
-)
+from pulse.doors.dashboard import overview, topic, workers
+from pulse.doors.dashboard.alarms import pages as alarms
 from pulse.doors.dashboard.drawing import STATIC, draw, draw_page, url
-from pulse.doors.dashboard.fields import FORM_LIMIT, MOST_FIELDS, SIGN_IN_LIMIT, read_form
+from pulse.doors.dashboard.form_fields import FORM_LIMIT, MOST_FIELDS, SIGN_IN_LIMIT, read_form
 from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
+from pulse.doors.dashboard.jobs import bulk
+from pulse.doors.dashboard.jobs import list as jobs
+from pulse.doors.dashboard.jobs import one as job
 from pulse.doors.dashboard.live import Live, News
-from pulse.doors.dashboard.views import Action, Elsewhere, Goto, Look, Outcome, Part, View
-from pulse.doors.http.answering import Refused
-from pulse.doors.http.parts import read_segment
+from pulse.doors.dashboard.pages import Action, Elsewhere, Goto, Look, Outcome, Part, View
+from pulse.doors.dashboard.responses import explain, page, redirect, refused, say_once, sent_by_script, take_said, told
+from pulse.doors.dashboard.schedules import pages as schedules
+from pulse.doors.http.errors import Refused
+from pulse.doors.http.field_types import read_segment
 from pulse.model.errors import Forbidden, InvalidInput, PulseError, Unauthenticated
 from pulse.model.tokens import Right
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pulse import __version__
-from pulse.doors.dashboard.words import FILTERS, visible
+from pulse.doors.dashboard.formatting import FILTERS, visible
 
 STATIC = files("pulse.doors.dashboard") / "static"
 

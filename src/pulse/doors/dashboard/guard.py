@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from pulse.doors.access import LOCAL, Caller, check_usable
 from pulse.doors.dashboard.cookies import KEY, read_cookie
 from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
-from pulse.doors.http.answering import Refused
-from pulse.doors.http.front import is_foreign
-from pulse.doors.http.proxies import address_of
+from pulse.doors.http.errors import Refused
+from pulse.doors.http.requests.front import is_foreign
+from pulse.doors.http.requests.proxies import address_of
 from pulse.model.errors import Forbidden, Unauthenticated
-from pulse.model.networks import read_proxies
+from pulse.model.network.networks import read_proxies
 from pulse.model.tokens import Right, hash_of
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pulse.model.searches import ScheduleSearch
+from pulse.model.list_filters import ScheduleSearch
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
-    from pulse.doors.dashboard.views import Look
+    from pulse.doors.dashboard.pages import Look
 
 MOST = 200  # topics and schedules that are looked at
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pulse.doors.dashboard.drawing import url
-from pulse.doors.dashboard.views import Action, Look, Said, View
+from pulse.doors.dashboard.pages import Action, Look, Said, View
 from pulse.doors.dashboard.workers import MOST_TOPICS as MOST_TOPICS_EACH
 from pulse.doors.dashboard.workers import lines
 from pulse.model.errors import InvalidInput

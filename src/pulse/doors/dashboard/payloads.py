@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pulse.doors.dashboard.words import LONGEST_TEXT, pretty
+from pulse.doors.dashboard.formatting import LONGEST_TEXT, pretty
 from pulse.engine.masks import mask_one
 from pulse.model.redaction import Redaction
 
 if TYPE_CHECKING:
-    from pulse.doors.dashboard.views import Look
+    from pulse.doors.dashboard.pages import Look
 
 
 async def shown_json(look: Look, text: str | None) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulse.doors.dashboard.jobs import lines
+from pulse.doors.dashboard.jobs.list import lines
 from pulse.doors.dashboard.overview import charts, read_range
-from pulse.doors.dashboard.views import Look, View
+from pulse.doors.dashboard.pages import Look, View
 from pulse.model.jobs import JobFilter, JobStatus
 from pulse.model.statistics import ALL_TOPICS, Range, TopicFacts
 from pulse.model.text import check_topic

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pulse import __version__
-from pulse.doors.dashboard.views import Look, View
+from pulse.doors.dashboard.pages import Look, View
 from pulse.model.tokens import Right
 from pulse.model.workers import WorkerSeen
 

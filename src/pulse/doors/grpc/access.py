@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from pulse.doors.access import CALLS_PER_SECOND, Caller, Gate, caller
-from pulse.doors.grpc.answering import end, when_call_ends
+from pulse.doors.grpc.errors import end, when_call_ends
 from pulse.model.errors import LimitExceeded, LimitReached, PulseError
 from pulse.model.tokens import Right
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.errors import Context, answering
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pulse.doors.access import LOCAL
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.errors import Context, answering
 from pulse.doors.owners import filter_to_list, find_to_see, find_to_tend, owner_to_set
-from pulse.doors.pages import how_many_fit
-from pulse.engine.alarms import OVERLAP
+from pulse.doors.page_size import how_many_fit
+from pulse.engine.alarms.use_cases import OVERLAP
 from pulse.model.tokens import Right
 from pulse.wire import convert
 from pulse.wire import convert_alarms as wire

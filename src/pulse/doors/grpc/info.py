@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pulse
-from pulse.doors.grpc.answering import Context, answering
-from pulse.engine.seats import SILENCE, SLOTS_LIMIT
+from pulse.doors.grpc.errors import Context, answering
+from pulse.engine.dispatch.worker_stream import SILENCE, SLOTS_LIMIT
 from pulse.model.jobs import BATCH_LIMIT
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb

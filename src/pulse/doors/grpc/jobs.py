@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.errors import Context, answering
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import FINISHED, check_size
 from pulse.wire import convert
@@ -20,7 +20,7 @@ from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from pulse.engine.engine import Engine
-    from pulse.engine.waiting import Waiters
+    from pulse.engine.jobs.waiters import Waiters
     from pulse.model.jobs import NewJob, Submitted
 
 LONGEST_WAIT = timedelta(seconds=20)

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.errors import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
-from pulse.doors.pages import how_many_fit
-from pulse.engine.sweeps import as_shown
+from pulse.doors.page_size import how_many_fit
+from pulse.engine.jobs.bulk import as_shown
 from pulse.model.errors import InvalidFilter, InvalidInput, InvalidOption
 from pulse.model.jobs import BATCH_LIMIT, JobFilter, JobStatus, check_size
 from pulse.model.workers import WorkerSeen
@@ -19,7 +19,7 @@ from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from pulse.engine.engine import Engine
-    from pulse.engine.jobs import Outcomes
+    from pulse.engine.jobs.use_cases import Outcomes
 
 PAGE = 50
 SEE, ACT = "see", "operate"

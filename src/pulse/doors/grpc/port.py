@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from pulse.doors.grpc.reading import TolerantServer
 from pulse.model.errors import InvalidSettings
-from pulse.model.server_url import Address, parse_listen
+from pulse.model.network.server_url import Address, parse_listen
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc as pb_grpc
 

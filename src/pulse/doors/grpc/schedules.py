@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import check_logged
-from pulse.doors.grpc.answering import Context, answering
+from pulse.doors.grpc.errors import Context, answering
 from pulse.doors.grpc.jobs import Check, allow
-from pulse.doors.pages import how_many_fit
+from pulse.doors.page_size import how_many_fit
+from pulse.model.decisions.schedule_changes import topic_after
 from pulse.model.errors import AccessDenied, InvalidInput, InvalidOption
 from pulse.model.ids import check_given_id
 from pulse.model.jobs import check_size
-from pulse.model.schedule_changes import topic_after
 from pulse.wire import convert
 from pulse.wire import convert_schedules as wire
 from pulse.wire.v1 import pulse_pb2 as pb

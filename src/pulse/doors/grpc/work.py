@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from pulse.doors.access import caller
-from pulse.doors.grpc.answering import Context, answering, end
+from pulse.doors.grpc.errors import Context, answering, end
 from pulse.doors.grpc.items import Items
-from pulse.engine.claims import Claimed
-from pulse.engine.seats import (
+from pulse.engine.dispatch.worker_stream import (
     HELD_LIMIT,
     POOLS_LIMIT,
     SILENCE,
@@ -35,11 +34,12 @@ from pulse.engine.seats import (
     Seat,
     check_pool_count,
 )
+from pulse.engine.jobs.claims import Claimed
 from pulse.model.errors import BatchTooLarge, StreamNotFound, StreamSilent, Unauthenticated
 from pulse.model.jobs import BATCH_LIMIT, Answer, JobStatus, Lease, check_size
 from pulse.model.text import check_name
 from pulse.model.tokens import Right
-from pulse.sdk.tracing import note_dispatch
+from pulse.telemetry.tracing import note_dispatch
 from pulse.wire import convert
 from pulse.wire.v1 import pulse_pb2 as pb
 from pulse.wire.v1 import pulse_pb2_grpc
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from pulse.doors.grpc.access import Access
-    from pulse.engine.dispatch import Dispatcher
+    from pulse.engine.dispatch.dispatcher import Dispatcher
     from pulse.engine.engine import Engine
     from pulse.store.jobs import ClaimRow
 

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pulse.doors.access import caller
-from pulse.doors.http.answering import answer_to
-from pulse.doors.http.reading import check_query, read_body
+from pulse.doors.http.errors import answer_to
+from pulse.doors.http.requests.reading import check_query, read_body
 from pulse.model.errors import Unavailable
 from pulse.model.tokens import Right
 

@@ -20,12 +20,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pulse
-from pulse.doors.dashboard.answers import refused
 from pulse.doors.dashboard.app import Dashboard
-from pulse.doors.http import alarms, health, info, jobs, schedules, topics
-from pulse.doors.http.answering import Refused, answer_to
-from pulse.doors.http.documents import make_document
-from pulse.doors.http.front import Front
+from pulse.doors.dashboard.responses import refused
+from pulse.doors.http import health, info, topics
+from pulse.doors.http.alarms import routes as alarms
+from pulse.doors.http.errors import Refused, answer_to
+from pulse.doors.http.jobs import routes as jobs
+from pulse.doors.http.openapi import make_document
+from pulse.doors.http.requests.front import Front
+from pulse.doors.http.schedules import routes as schedules
 from pulse.settings import read_hosts
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.answering import Refused, answer_with
-from pulse.doors.http.documents import answers
-from pulse.doors.http.parts import Answer
+from pulse.doors.http.errors import Refused, answer_with
+from pulse.doors.http.field_types import Answer
+from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
-from pulse.model.exposition import CONTENT_TYPE
+from pulse.model.prometheus_text import CONTENT_TYPE
 from pulse.model.tokens import Right
 
 router = APIRouter(route_class=GuardedRoute, tags=["health"])

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 import pulse
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.answering import answer_with
-from pulse.doors.http.documents import answers
-from pulse.doors.http.parts import Answer, Seconds
+from pulse.doors.http.errors import answer_with
+from pulse.doors.http.field_types import Answer, Seconds
+from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
 from pulse.model.jobs import BATCH_LIMIT, PAGE_LIMIT
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from pulse.doors.http.answering import answer_with
-from pulse.doors.pages import how_many_fit
+from pulse.doors.http.errors import answer_with
+from pulse.doors.page_size import how_many_fit
 
 Find = Callable[[int], Awaitable[tuple[list[dict[str, Any]], str | None]]]  # so many: the rows, and the next page
 

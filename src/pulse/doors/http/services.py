@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from pulse.doors.access import Gate
     from pulse.engine.engine import Engine
-    from pulse.engine.waiting import Waiters
+    from pulse.engine.jobs.waiters import Waiters
     from pulse.model.jobs import NewJob, Submitted
     from pulse.model.workers import WorkerSeen
-    from pulse.sdk.health import Health
     from pulse.settings import Settings
+    from pulse.telemetry.health import Health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

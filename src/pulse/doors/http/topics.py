@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.answering import answer_with
-from pulse.doors.http.documents import answers
-from pulse.doors.http.job_bodies import ReasonGiven
-from pulse.doors.http.parts import Answer, Seconds, Segment, fields_of
+from pulse.doors.http.errors import answer_with
+from pulse.doors.http.field_types import Answer, Seconds, Segment, fields_of
+from pulse.doors.http.jobs.bodies import ReasonGiven
+from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
 from pulse.model.jobs import JobStatus
 from pulse.model.tokens import Right

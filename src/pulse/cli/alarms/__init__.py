@@ -1,0 +1,1 @@
+"""How does an operator set, see and change alarms?"""

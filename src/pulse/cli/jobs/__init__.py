@@ -1,0 +1,1 @@
+"""How does an operator find, read, cancel and replay jobs?"""

@@ -1,0 +1,1 @@
+"""How does an operator see how things stand: topics, workers, tokens, findings?"""

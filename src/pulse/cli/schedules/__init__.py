@@ -1,0 +1,1 @@
+"""How does an operator make, see and change schedules?"""

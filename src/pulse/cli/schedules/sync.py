@@ -1,0 +1,56 @@
+"""How do the schedules that an application's code declares get into the database?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pulse.cli.options import Command
+from pulse.cli.schedules.views import show_report
+
+if TYPE_CHECKING:
+    from pulse.cli.session import Session
+    from pulse.model.schedules import Declared
+
+
+@click.command(cls=Command)
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be.")
+@click.option("--prune", is_flag=True, help="Delete what the code no longer declares, instead of disabling it.")
+@click.option(
+    "--deploy",
+    type=click.IntRange(min=0),
+    metavar="N",
+    envvar="PULSE_DEPLOY",
+    show_envvar=True,
+    help="A number that grows with each deploy: an older one changes nothing any more.",
+)
+@click.option("--as", "name", metavar="NAME", help="Whose schedules they are (MODULE:APP).")
+@click.pass_obj
+def sync(session: Session, app: str, dry_run: bool, prune: bool, deploy: int | None, name: str | None) -> None:
+    """Make the schedules of an application what its code says.
+
+    MODULE:APP says where its Pulse(...) is: shop.tasks:app, or tasks.py. Run it with every deploy. Schedules made here
+    or declared by other applications are not touched, nor is a pause.
+
+    \b
+    Examples:
+      pulse schedules sync shop.tasks:app --dry-run
+      pulse schedules sync shop.tasks:app --deploy $BUILD_NUMBER
+      pulse schedules sync tasks.py --prune
+    """
+    from pulse.sdk.locate import load_app, name_of
+
+    found = load_app(app)
+    owner = name or name_of(found)
+    declared = _declared_by(found)
+    report = session.use(
+        lambda engine: engine.schedules.sync(owner, declared, deploy=deploy, prune=prune, dry_run=dry_run),
+        settings=session.settings_of(found),
+    )
+    session.answer({"app": owner, "report": report}, lambda: show_report(report, owner))
+
+
+def _declared_by(app: Any) -> list[Declared]:  # noqa: ANN401
+    return list(app.schedules.declared)

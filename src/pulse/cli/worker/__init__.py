@@ -1,0 +1,1 @@
+"""How is a worker process started, run, reloaded and stopped?"""

@@ -1,0 +1,200 @@
+"""What became of one job, and what can be done with it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulse.doors.dashboard.formatting import cut
+from pulse.doors.dashboard.jobs.filters import read_id
+from pulse.doors.dashboard.pages import Action, Look, Said, View
+from pulse.doors.dashboard.payloads import shown_json
+from pulse.doors.http.errors import Refused
+from pulse.model.errors import PulseError, ScheduleNotFound
+from pulse.model.jobs import FINISHED, TRANSITIONS, Attempt, Job, JobEvent, JobStatus
+from pulse.model.tokens import Right
+
+LOOKING = Right.SEE
+ACTING = Right.OPERATE
+MOST_ATTEMPTS = 50  # on the page, the newest; the API has all
+LONGEST_TRACEBACK = 8_000
+MOST_STEPS = 10**15  # of a bar: what has more digits than any float is no number that a page can write
+
+
+class Moment(NamedTuple):
+    """One point of a job's time line."""
+
+    at: datetime | None
+    text: str
+    kind: str = ""  # good, bad, or neither
+    worker: str | None = None
+    took: timedelta | None = None
+    error: str | None = None
+    traceback: str | None = None
+
+
+class Progress(NamedTuple):
+    done: float
+    of: float
+
+
+async def one_job(look: Look) -> dict[str, Any]:
+    job = await find_job(look, LOOKING)
+    attempts = await look.served.engine.jobs.attempts(job.id)
+    tried, trace = attempts[-MOST_ATTEMPTS:], read_object(job.trace)
+    return {
+        "title": f"{job.task} {str(job.id)[-8:]}",
+        "job": job,
+        "why": None if job.status in FINISHED else await explain(look, job),
+        "moments": moments(job, tried),
+        "older": len(attempts) - len(tried),
+        "payload": await shown_json(look, job.payload),
+        "result": await shown_json(look, job.result),
+        "progress": await shown_json(look, job.progress),
+        "bar": read_progress(job.progress),
+        "tags": read_json(job.tags) or [],
+        "trace": trace,
+        "retry": await shown_json(look, job.retry),
+        "parent": read_id(str(trace.get("parent", ""))),
+        "schedule": await _schedule_name(look, job),
+        "may_act": look.may(ACTING, job.topic),
+        "can": deeds(job),
+        "has_open_api": not look.served.gate.has_tokens,
+    }
+
+
+async def find_job(look: Look, right: Right) -> Job:
+    """The job of the path, once whoever looks may."""
+    job_id = read_id(look.path["id"])
+    if job_id is None:
+        raise Refused(404, "not_found", f"{look.path['id'][:60]!r} is no job's id: it looks like {UUID(int=7 << 76)}")
+    job = await look.served.engine.jobs.get(job_id)
+    look.caller.check(right, job.topic)
+    return job
+
+
+async def explain(look: Look, job: Job) -> str | None:
+    """Why it is not running, in a sentence; none where nobody can tell."""
+    try:
+        return (await look.served.engine.explain(job.id)).text
+    except PulseError:  # it has just gone, or changed
+        return None
+
+
+async def _schedule_name(look: Look, job: Job) -> str | None:
+    if job.schedule_id is None:
+        return None
+    try:
+        return (await look.served.engine.schedules.get(job.schedule_id)).name
+    except ScheduleNotFound:
+        return None
+
+
+# --- the time line
+
+
+def moments(job: Job, attempts: list[Attempt]) -> list[Moment]:
+    """What happened, in order; the failed attempts are those that the log kept."""
+    found = [Moment(job.submitted_at, "submitted")]
+    found += [_failed(attempt) for attempt in attempts]
+    if job.status is JobStatus.RUNNING:
+        found.append(Moment(job.claimed_at, f"attempt {job.attempt} began", worker=job.locked_by))
+    elif job.status is JobStatus.PENDING:
+        found.append(Moment(job.ready_at, "ready, and waiting for a worker"))
+    elif job.status in (JobStatus.SCHEDULED, JobStatus.RETRYING):
+        found.append(Moment(job.run_at, "will be ready"))
+    elif job.status is JobStatus.COMPLETED:
+        found.append(_completed(job))
+    else:
+        if job.status is JobStatus.CANCELED and _was_running(job, attempts):
+            found.append(Moment(job.claimed_at, f"attempt {job.attempt} began", worker=job.locked_by))
+        found.append(_ended(job, attempts))
+    return found
+
+
+def _was_running(job: Job, attempts: list[Attempt]) -> bool:
+    """When it was canceled: its last attempt began, and did not end in any other way."""
+    return job.claimed_at is not None and not any(attempt.attempt == job.attempt for attempt in attempts)
+
+
+def _failed(attempt: Attempt) -> Moment:
+    return Moment(
+        attempt.ended_at,
+        f"attempt {attempt.attempt} failed",
+        "bad",
+        attempt.worker,
+        attempt.ended_at - attempt.started_at if attempt.started_at else None,
+        cut(attempt.error),
+        cut(attempt.traceback, LONGEST_TRACEBACK) or None,
+    )
+
+
+def _completed(job: Job) -> Moment:
+    took = job.finished_at - job.claimed_at if job.finished_at and job.claimed_at else None
+    return Moment(job.finished_at, f"completed by attempt {job.attempt}", "good", job.locked_by, took)
+
+
+def _ended(job: Job, attempts: list[Attempt]) -> Moment:
+    """By its last attempt, whose error is told already, or by somebody or something else."""
+    is_told = bool(attempts) and attempts[-1].error == job.last_error
+    text = "canceled" if job.status is JobStatus.CANCELED else "gave up: a dead letter"
+    return Moment(job.finished_at, text, "bad", error=None if is_told else cut(job.last_error) or None)
+
+
+# --- JSON of a job
+
+
+def read_json(text: str | None) -> Any:  # noqa: ANN401
+    return None if text is None else msgspec.json.decode(text)
+
+
+def read_object(text: str | None) -> dict[str, Any]:
+    value = read_json(text)
+    return value if isinstance(value, dict) else {}
+
+
+def read_progress(text: str | None) -> Progress | None:
+    """What can be drawn as a bar: {"done": 3, "of": 10}, or with `total`."""
+    value = read_object(text)
+    match (value.get("done"), value.get("of", value.get("total"))):
+        case (int() | float() as done, int() | float() as of) if 0 < of <= MOST_STEPS:
+            return Progress(max(0, min(done, of)), of)
+    return None
+
+
+# --- actions
+
+
+async def cancel(look: Look, form: Mapping[str, str]) -> Said:
+    job = await find_job(look, ACTING)
+    await look.served.engine.jobs.cancel(job.id, reason=form.get("reason", "").strip())
+    return Said("canceled" if job.status is not JobStatus.RUNNING else "canceled: its handler is being told")
+
+
+async def replay(look: Look, _form: Mapping[str, str]) -> Said:
+    job = await find_job(look, ACTING)
+    await look.served.engine.jobs.replay(job.id)
+    return Said(f"sent back to work, with {job.max_attempts} new attempts")
+
+
+async def run_now(look: Look, _form: Mapping[str, str]) -> Said:
+    job = await find_job(look, ACTING)
+    await look.served.engine.jobs.run_now(job.id)
+    return Said("it runs as soon as a worker has a place for it")
+
+
+def deeds(job: Job) -> set[JobEvent]:
+    """What its state allows."""
+    return {event for status, event in TRANSITIONS if status is job.status}
+
+
+VIEWS = (View("/jobs/{id}", "jobs/job.html", one_job, LOOKING, every=1.0),)
+ACTIONS = (
+    Action("/jobs/{id}/cancel", cancel, ACTING),
+    Action("/jobs/{id}/replay", replay, ACTING),
+    Action("/jobs/{id}/run-now", run_now, ACTING),
+)

@@ -1,0 +1,236 @@
+"""How is a schedule made and edited by hand, and what would it do while it is typed?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pulse.doors.dashboard import form_fields as fields
+from pulse.doors.dashboard.drawing import url
+from pulse.doors.dashboard.known_names import KnownNames, known_names
+from pulse.doors.dashboard.pages import Action, Goto, Look, View
+from pulse.doors.dashboard.payloads import editable_json
+from pulse.doors.dashboard.schedules.retry_fields import draw_retry, read_retry
+from pulse.doors.dashboard.schedules.words import own_url, reading, zone_of
+from pulse.model.decisions.schedule_changes import topic_after
+from pulse.model.errors import Conflict, InvalidInput, InvalidSchedule, PulseError
+from pulse.model.jobs import NewJob
+from pulse.model.schedules import JOB_FIELDS, CatchUp, NewSchedule, Overlap, Schedule, ScheduleStatus
+from pulse.model.tokens import Right
+from pulse.timing.cron import Cron, InvalidCron
+
+LOOKING = Right.SEE
+MAKING = Right.SUBMIT
+
+PREVIEWED = 5
+KINDS = {"cron": "cron", "interval": "every", "once": "at"}  # and the field that says when
+BLANK = {
+    "name": "",
+    "kind": "cron",
+    "cron": "",
+    "every": "",
+    "at": "",
+    "zone": "UTC",
+    "starts_at": "",
+    "ends_at": "",
+    "max_occurrences": "",
+    "jitter": "",
+    "catch_up": CatchUp.FIRE_ONCE.value,
+    "replay_limit": "100",
+    "overlap": Overlap.ALLOW.value,
+    "task": "",
+    "topic": "",
+    "payload": "{}",
+    "priority": "0",
+    "max_attempts": "3",
+    "timeout": "",
+    "result_ttl": "",
+    "tags": "",
+    **draw_retry(None),
+}
+WHEN = ("cron", "every", "at")
+LENGTHS = ("every", "jitter", "timeout", "result_ttl")
+INSTANTS = ("at", "starts_at", "ends_at")
+NUMBERS = {"max_occurrences": None, "replay_limit": 100, "priority": 0, "max_attempts": 3}  # and what none means
+OTHERS: dict[str, Callable[[Mapping[str, str]], Any]] = {
+    "zone": fields.zone,
+    "tags": lambda form: fields.listed(form, "tags"),
+    "payload": lambda form: fields.payload(form, "{}"),
+    "catch_up": lambda form: fields.text_of(form, "catch_up") or CatchUp.FIRE_ONCE,
+    "overlap": lambda form: fields.text_of(form, "overlap") or Overlap.ALLOW,
+    "retry": read_retry,
+}
+RETRY = tuple(draw_retry(None))  # fields of the form that are one of the model
+READ = ("retry", *(name for name in BLANK if name not in ("name", "kind", *RETRY)))
+
+
+def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
+    """One field as the model has it."""
+    if name in NUMBERS:
+        given = fields.whole(form, name)
+        return NUMBERS[name] if given is None else given
+    if name in LENGTHS:
+        return fields.length(form, name)
+    if name in INSTANTS:
+        return fields.instant(form, name, fields.zone(form))
+    if name in OTHERS:
+        return OTHERS[name](form)
+    return fields.text_of(form, name)
+
+
+def read_kind(form: Mapping[str, str]) -> str:
+    """The field that says when."""
+    kind = fields.text_of(form, "kind") or "cron"
+    if kind not in KINDS:
+        raise InvalidInput(f"kind {kind[:40]!r} is not one: there are {', '.join(KINDS)}")
+    when = KINDS[kind]
+    if not fields.text_of(form, when):
+        raise InvalidSchedule(f"when? {when} is empty")
+    return when
+
+
+def read_new(form: Mapping[str, str]) -> NewSchedule:
+    when = read_kind(form)
+    given = {name: read_value(form, name) for name in READ if name not in WHEN or name == when}
+    job = NewJob(**{name: given.pop(name) for name in JOB_FIELDS if name in given})
+    return NewSchedule(name=fields.text_of(form, "name"), job=job, **given)
+
+
+def read_changes(form: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str, Any]:
+    """Only what somebody has changed on the form."""
+    touched = fields.changed(form, drawn)
+    when = read_kind(form)
+    if "zone" in touched:  # the same clock time is another instant there
+        touched |= {name for name in INSTANTS if fields.text_of(form, name)}
+    if "kind" in touched:
+        touched.add(when)
+    if touched.intersection(RETRY):
+        touched.add("retry")
+    wanted = (name for name in READ if name in touched and (name not in WHEN or name == when))
+    return {name: read_value(form, name) for name in wanted}
+
+
+def draw_fields(look: Look, schedule: Schedule) -> dict[str, str]:
+    """Its fields as a form has them."""
+    timed, job, clock = schedule.timed, schedule.job, zone_of(schedule.timed)
+    own = {name: fields.clock_text(getattr(timed, name), clock) for name in INSTANTS}
+    own |= {
+        "name": schedule.name,
+        "kind": timed.kind,
+        "cron": timed.cron or "",
+        "every": fields.length_text(timed.every),
+        "zone": timed.zone,
+        "max_occurrences": fields.number_text(schedule.max_occurrences),
+        "jitter": fields.length_text(schedule.jitter),
+        "catch_up": schedule.catch_up.value,
+        "replay_limit": str(schedule.replay_limit),
+        "overlap": schedule.overlap.value,
+        "task": job.task,
+        "topic": job.topic,
+        "payload": editable_json(look, job.payload),
+        "priority": str(job.priority),
+        "max_attempts": str(job.max_attempts),
+        "timeout": fields.length_text(job.timeout),
+        "result_ttl": fields.length_text(job.result_ttl),
+        "tags": ", ".join(job.tags),
+    }
+    return own | draw_retry(job.retry)
+
+
+# --- pages
+
+
+async def new_form(look: Look) -> dict[str, Any]:
+    known = await known_names(look)
+    return form_facts("New schedule", BLANK, known, path="/schedules/new", back="/schedules")
+
+
+async def edit_form(look: Look) -> dict[str, Any]:
+    schedule = await look.served.engine.schedules.get(look.path["name"])
+    look.caller.check(MAKING, schedule.job.routed_topic)
+    path = url("/schedules", schedule.id) + "/edit"
+    drawn, known = draw_fields(look, schedule), await known_names(look)
+    return form_facts(f"Edit {schedule.name}", drawn, known, path=path, back=own_url(schedule), schedule=schedule)
+
+
+def form_facts(
+    title: str,
+    values: Mapping[str, str],
+    known: KnownNames,
+    *,
+    path: str,
+    back: str,
+    schedule: Schedule | None = None,
+) -> dict[str, Any]:
+    is_owned = schedule is not None and schedule.app is not None
+    return {
+        "title": title,
+        "values": values,
+        "known": known,
+        "path": path,
+        "back": back,
+        "schedule": schedule,
+        "is_owned": is_owned,
+        "is_disabled": schedule is not None and schedule.status is ScheduleStatus.DISABLED,
+    }
+
+
+async def preview(look: Look) -> dict[str, Any]:
+    """What is typed so far. Half an expression is no mistake, so what is missing is a hint."""
+    try:
+        return {"hint": "", **await _read_so_far(look)}
+    except PulseError as error:
+        return {"hint": str(error), "reading": "", "upcoming": []}
+
+
+async def _read_so_far(look: Look) -> dict[str, Any]:
+    form = look.query
+    when = read_kind(form)
+    names = (when, "zone", "starts_at", "ends_at", "max_occurrences")
+    given = {name: read_value(form, name) for name in names}
+    if when == "cron":
+        try:
+            Cron.parse(given["cron"], given["zone"])
+        except InvalidCron as error:
+            raise InvalidInput(error.reason) from None
+    new = NewSchedule(name="preview", job=NewJob(task="preview"), **given)
+    upcoming = await look.served.engine.schedules.preview_new(new, n=PREVIEWED)
+    timed = new.timed(upcoming[0].at) if when != "at" else None
+    return {"reading": reading(timed) if timed else "once", "upcoming": upcoming}
+
+
+# --- actions
+
+
+async def create(look: Look, form: Mapping[str, str]) -> Goto:
+    new = read_new(form)
+    look.caller.check(MAKING, new.job.routed_topic)
+    schedule, is_new = await look.served.engine.schedules.told_to(
+        lambda topic: look.caller.may(Right.FOLLOW, topic)
+    ).create(new)
+    return Goto(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")
+
+
+async def edit(look: Look, form: Mapping[str, str]) -> Goto:
+    engine = look.served.engine.schedules
+    schedule = await engine.get(look.path["name"])
+    look.caller.check(MAKING, schedule.job.routed_topic)
+    if form.get("seen") != schedule.updated_at.isoformat():
+        raise Conflict(f"{schedule.name} was changed by somebody else meanwhile: load the page again")
+    changes = read_changes(form, draw_fields(look, schedule))
+    if not changes:
+        return Goto(own_url(schedule), "nothing was changed")
+    look.caller.check(MAKING, topic_after(schedule, changes))
+    await engine.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
+    return Goto(own_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
+
+
+VIEWS = (
+    View("/schedules/new", "schedules/form.html", new_form, MAKING, is_live=False),
+    View("/schedules/preview", "when_preview.html", preview, LOOKING, is_live=False, is_part=True),
+    View("/schedules/{name}/edit", "schedules/form.html", edit_form, MAKING, is_live=False),
+)
+ACTIONS = (
+    Action("/schedules/new", create, MAKING),
+    Action("/schedules/{name}/edit", edit, MAKING),
+)

@@ -1,0 +1,77 @@
+"""How is a retry policy drawn as fields of a form, read from them, and told?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pulse.doors.dashboard import form_fields as fields
+from pulse.model.errors import InvalidOption
+from pulse.model.jobs import RetryPolicy
+from pulse.timing.duration import format_duration
+
+KINDS = {  # and the fields that count for it, beside the two that count for all
+    "quadratic": ("base",),
+    "exponential": ("base", "factor"),
+    "fixed": ("base",),
+    "list": ("delays",),
+}
+
+
+def draw_retry(policy: RetryPolicy | None) -> dict[str, str]:
+    """None is the default, as a job that says nothing has it."""
+    known = policy or RetryPolicy()
+    return {
+        "retry_kind": known.kind,
+        "retry_base": _length(known.base),
+        "retry_factor": _number(known.factor),
+        "retry_delays": ", ".join(map(_length, known.delays)),
+        "retry_most": _length(known.most),
+        "retry_jitter": _number(known.jitter),
+    }
+
+
+def read_retry(form: Mapping[str, str]) -> RetryPolicy | None:
+    kind = fields.text_of(form, "retry_kind") or RetryPolicy().kind
+    if kind not in KINDS:
+        raise InvalidOption("retry kind", kind[:40], f"it is one of {', '.join(KINDS)}")
+    given: dict[str, Any] = {name: _read(form, name) for name in (*KINDS[kind], "most", "jitter")}
+    policy = RetryPolicy(kind=kind, **{name: value for name, value in given.items() if value is not None})
+    return None if policy == RetryPolicy() else policy
+
+
+def _read(form: Mapping[str, str], name: str) -> float | tuple[float, ...] | None:
+    field = f"retry_{name}"
+    if name in ("factor", "jitter"):
+        return fields.decimal(form, field)
+    if name == "delays":
+        return tuple(_seconds({field: each}, field) or 0.0 for each in fields.listed(form, field))
+    return _seconds(form, field)
+
+
+def _seconds(form: Mapping[str, str], name: str) -> float | None:
+    found = fields.length(form, name)
+    return None if found is None else found.total_seconds()
+
+
+def tell_retry(policy: RetryPolicy) -> str:
+    base = _length(policy.base)
+    match policy.kind:
+        case "list":
+            text = ", ".join(map(_length, policy.delays)) + " from then on"
+        case "fixed":
+            text = f"{base} each"
+        case "exponential":
+            text = f"{base}, then {_number(policy.factor)} times the one before"
+        case _:
+            text = f"{base} × the square of the attempt"
+    return f"{text}; at most {_length(policy.most)}, ± {policy.jitter:.0%}"
+
+
+def _length(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))
+
+
+def _number(value: float) -> str:
+    return str(value).removesuffix(".0")

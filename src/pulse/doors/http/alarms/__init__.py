@@ -1,0 +1,1 @@
+"""Alarms over HTTP: their routes and their JSON."""

@@ -1,0 +1,1 @@
+"""Jobs over HTTP: their routes and their JSON."""

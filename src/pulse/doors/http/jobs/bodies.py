@@ -1,0 +1,210 @@
+"""How are jobs written as JSON, to us and by us?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from pydantic import FailFast, Field
+
+from pulse.doors.http.field_types import (
+    Answer,
+    AnyJson,
+    Body,
+    Instant,
+    Length,
+    Number,
+    Seconds,
+    embed,
+    encode_payload,
+    fields_of,
+)
+from pulse.model import jobs as model
+from pulse.model.jobs import BATCH_LIMIT, JobStatus, RetryPolicy
+
+DEFAULT_RETRY = msgspec.structs.asdict(RetryPolicy())
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Reason = Annotated[str, Field(max_length=2_000, description="Kept, and shown to people.")]
+
+
+class Retry(Body):
+    """How long to wait after the nth failure."""
+
+    kind: Literal["quadratic", "exponential", "fixed", "list"] = Field(
+        "quadratic", description="base × n², base × factor^(n-1), base, or the nth of `delays`."
+    )
+    base: Length = Field(default="1s", validate_default=True)
+    factor: Number = Field(default=2.0, ge=1, le=100)
+    delays: Annotated[list[Length], FailFast()] = Field(
+        default=[], max_length=model.MOST_ATTEMPTS, description="Of kind list: the last one is used from then on."
+    )
+    most: Length = Field(default="1d", validate_default=True)
+    jitter: Number = Field(default=0.1, ge=0, le=1, description="A share: 0.1 spreads the wait over ±10 %.")
+
+    def read(self) -> RetryPolicy | None:
+        """None where it is the default, as a job that says nothing has it."""
+        policy = RetryPolicy(
+            kind=self.kind,
+            base=self.base.total_seconds(),
+            factor=float(self.factor),
+            delays=tuple(delay.total_seconds() for delay in self.delays),
+            most=self.most.total_seconds(),
+            jitter=float(self.jitter),
+        )
+        return None if policy == RetryPolicy() else policy
+
+
+class JobTemplate(Body):
+    """What a job is, whenever it runs: the fields that a job and a schedule have in common."""
+
+    task: Name = Field(examples=["send_receipt"])
+    payload: AnyJson = Field(default={}, examples=[{"to": "ada@example.com"}])
+    topic: str = Field("", max_length=200, description="Empty: the name of the task.")
+    priority: int = Field(0, ge=-100, le=100, description="The larger, the sooner.")
+    max_attempts: int = Field(3, ge=1, le=model.MOST_ATTEMPTS)
+    retry: Retry | None = None
+    timeout: Length | None = Field(None, description="Of one attempt.")
+    result_ttl: Length | None = Field(None, description="How long the result is kept.")
+    tags: Annotated[list[Name], FailFast()] = Field(default=[], max_length=model.MOST_TAGS)
+
+
+class NewJob(JobTemplate):
+    """A job as it is submitted."""
+
+    delay: Length | None = Field(None, description="Either this or `run_at`; neither: now.")
+    run_at: Instant | None = None
+    deadline: Instant | None = Field(None, description="What has not begun by then is a dead letter.")
+    unique_key: str | None = Field(None, min_length=1, max_length=model.KEY_LIMIT)
+    unique_window: Length | None = Field(None, description="None: while the job is unfinished.")
+    trace: dict[str, str] | None = Field(
+        None, max_length=model.MOST_TRACE_FIELDS, description="Handed to the worker, such as a `traceparent`."
+    )
+
+    def read(self, job_id: UUID | None = None) -> model.NewJob:
+        own = ("delay", "run_at", "deadline", "unique_key", "unique_window", "trace")
+        return model.NewJob(id=job_id, **read_template(self), **{name: getattr(self, name) for name in own})
+
+
+def read_template(body: JobTemplate) -> dict[str, Any]:
+    return {name: read_field(name, getattr(body, name)) for name in JobTemplate.model_fields}
+
+
+def read_field(name: str, value: Any) -> Any:  # noqa: ANN401
+    """A field of a template as the model has it."""
+    if name == "payload":
+        return encode_payload(value)
+    if name == "retry":
+        return value.read() if value is not None else None
+    return tuple(value) if name == "tags" else value
+
+
+class NewJobs(Body):
+    jobs: Annotated[list[NewJob], FailFast()] = Field(min_length=1, max_length=BATCH_LIMIT)
+
+
+class ReasonGiven(Body):
+    reason: Reason = ""
+
+
+# --- what we send
+
+
+class RetryKept(Answer):
+    """All lengths in seconds."""
+
+    kind: str
+    base: Seconds
+    factor: float
+    delays: list[Seconds]
+    most: Seconds
+    jitter: float
+
+
+class Job(Answer):
+    """A job as it stands."""
+
+    id: UUID
+    status: JobStatus
+    topic: str
+    task: str
+    payload: AnyJson
+    priority: int
+    attempt: int = Field(description="How often it was claimed.")
+    max_attempts: int
+    refunded: int = Field(description="Claims that do not count against `max_attempts`.")
+    submitted_at: datetime
+    ready_at: datetime | None
+    run_at: datetime
+    claimed_at: datetime | None
+    lease_until: datetime | None
+    finished_at: datetime | None
+    locked_by: str | None = Field(description="The worker that has or had it.")
+    last_error: str | None
+    result: AnyJson
+    progress: AnyJson
+    retry: RetryKept | None
+    tags: list[str]
+    trace: dict[str, str] | None
+    timeout: Seconds | None
+    deadline: datetime | None
+    result_ttl: Seconds | None
+    unique_key: str | None
+    key_held_until: datetime | None
+    schedule_id: UUID | None = Field(description="Which schedule made it.")
+    scheduled_for: datetime | None = Field(description="And for which instant of its timetable.")
+
+
+class Submitted(Answer):
+    id: UUID
+    created: bool = Field(description="False: the first job with this key stands, and nothing was changed.")
+
+
+class SubmittedJobs(Answer):
+    jobs: list[Submitted]
+
+
+class JobPage(Answer):
+    jobs: list[Job]
+    next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
+
+
+class Attempt(Answer):
+    """A failed attempt."""
+
+    attempt: int
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str | None
+
+
+class Attempts(Answer):
+    attempts: list[Attempt] = Field(description="Oldest first.")
+
+
+class Explanation(Answer):
+    """Why a job is not running."""
+
+    job_id: UUID
+    status: JobStatus
+    topic: str
+    reason: str = Field(description="For programs, such as PAUSED; more may come.")
+    text: str = Field(description="For people.")
+    worker: str | None = Field(description="Who holds it, or held it last.")
+    ahead: int | None = Field(description="Jobs before it, where it waits in line and they can be counted.")
+    expected_at: datetime | None = Field(description="When it should begin, where that can be reckoned.")
+
+
+def write_job(job: model.Job) -> dict[str, Any]:
+    embedded = {name: embed(getattr(job, name)) for name in ("payload", "result", "progress", "trace")}
+    retry = None if job.retry is None else DEFAULT_RETRY | msgspec.json.decode(job.retry)
+    return fields_of(Job.model_fields, job, **embedded, retry=retry, tags=embed(job.tags) or [])
+
+
+def write_retry(policy: RetryPolicy | None) -> dict[str, Any] | None:
+    """With every field: which of them are defaults is nothing to a reader."""
+    return None if policy is None else msgspec.structs.asdict(policy)

@@ -1,0 +1,1 @@
+"""How a request arrives over HTTP, in which limits it is read, and which are refused unread."""

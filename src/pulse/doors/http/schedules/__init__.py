@@ -1,0 +1,1 @@
+"""Schedules over HTTP: their routes and their JSON."""

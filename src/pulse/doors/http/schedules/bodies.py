@@ -1,0 +1,160 @@
+"""How are schedules written as JSON, to us and by us? As one flat object: the timetable, the policy and the job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from pulse.doors.http.field_types import Answer, AnyJson, Body, Instant, Length, Seconds, embed, fields_of
+from pulse.doors.http.jobs.bodies import JobTemplate, Name, RetryKept, read_field, read_template, write_retry
+from pulse.model import schedules as model
+from pulse.model.jobs import JobStatus, NewJob
+from pulse.model.schedules import JOB_FIELDS, FireOutcome, ScheduleStatus
+from pulse.timing.cron import Occurrence
+
+CatchUp = Literal["fire_once", "skip", "replay"]
+Overlap = Literal["allow", "skip", "buffer_one"]
+TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
+
+
+class Timetable(Body):
+    """When: one of `cron`, `every`, `at` and `after`; and what to do when things are late."""
+
+    cron: str | None = Field(None, examples=["0 9 * * 1-5"])
+    every: Length | None = None
+    at: Instant | None = None
+    after: Length | None = None
+    zone: str = Field("UTC", description="Of the cron line; empty is UTC.", examples=["Europe/Berlin"])
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    max_occurrences: int | None = Field(None, ge=1, le=1 << 30)
+    jitter: Length | None = None
+    catch_up: CatchUp = "fire_once"
+    replay_limit: int = Field(100, ge=1, le=model.MOST_REPLAYED)
+    overlap: Overlap = "allow"
+
+
+class NewSchedule(Timetable, JobTemplate):
+    """A schedule as it is made."""
+
+    name: Name = Field(examples=["daily-report"])
+
+    def read(self) -> model.NewSchedule:
+        own = {name: getattr(self, name) for name in Timetable.model_fields}
+        return model.NewSchedule(name=self.name, job=NewJob(**read_template(self)), **own)
+
+
+class ScheduleChanges(Timetable, JobTemplate):
+    """Those fields that are to be changed, and no others. A new way to say when replaces the old one."""
+
+    task: Name = ""
+
+    def read(self) -> dict[str, Any]:
+        return {name: read_field(name, getattr(self, name)) for name in sorted(self.model_fields_set)}
+
+
+class Stretch(Body):
+    """The part of the past to make up for."""
+
+    start: Instant
+    end: Instant = Field(description="Not included.")
+    limit: int = Field(100, ge=1, le=model.MOST_BACKFILLED, description="More occurrences than this are refused.")
+    dry_run: bool = False
+
+
+# --- what we send
+
+
+class Schedule(Answer):
+    """A schedule as it stands."""
+
+    id: UUID
+    name: str
+    status: ScheduleStatus
+    app: str | None = Field(description="Whose code declares it; null: it was made here.")
+    kind: Literal["cron", "interval", "once"]
+    cron: str | None
+    every: Seconds | None
+    anchor: datetime | None = Field(description="From where an interval counts.")
+    at: datetime | None
+    zone: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_occurrences: int | None
+    jitter: Seconds | None
+    catch_up: CatchUp
+    replay_limit: int
+    overlap: Overlap
+    task: str
+    payload: AnyJson
+    topic: str
+    priority: int
+    max_attempts: int
+    retry: RetryKept | None
+    timeout: Seconds | None
+    result_ttl: Seconds | None
+    tags: list[str]
+    next_run_at: datetime | None
+    buffered_for: datetime | None
+    last_run_at: datetime | None
+    fired: int
+    paused_at: datetime | None
+    pause_reason: str
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SchedulePage(Answer):
+    schedules: list[Schedule]
+    next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
+
+
+class Fire(Answer):
+    """What became of an occurrence, or of several that were missed together."""
+
+    occurrence: datetime
+    outcome: FireOutcome
+    cause: Literal["timetable", "trigger", "backfill"]
+    logged_at: datetime
+    occurrences: int
+    newest: datetime
+    reason: str | None
+    job_id: UUID | None
+    job_status: JobStatus | None
+    late: Seconds
+
+
+class FirePage(Answer):
+    fires: list[Fire] = Field(description="Newest first.")
+    next: str | None
+
+
+class Upcoming(Answer):
+    at: datetime
+    local: datetime = Field(description="The same instant in the schedule's zone.")
+    note: str | None = Field(description="What a clock change did to it.")
+
+
+class Preview(Answer):
+    occurrences: list[Upcoming]
+
+
+class Backfill(Answer):
+    occurrences: list[datetime] = Field(description="Those of the stretch that had no job.")
+    job_ids: list[UUID] = Field(description="Of the jobs made; none on a dry run.")
+    dry_run: bool
+
+
+def write_schedule(schedule: model.Schedule) -> dict[str, Any]:
+    job = schedule.job
+    own = {"payload": embed(job.payload), "topic": job.routed_topic, "retry": write_retry(job.retry)}
+    known = fields_of(JOB_FIELDS, job, **own)
+    return fields_of(Schedule.model_fields, schedule, **known, **fields_of(TIMED, schedule.timed))
+
+
+def write_preview(occurrences: list[Occurrence]) -> dict[str, Any]:
+    return {"occurrences": [fields_of(Upcoming.model_fields, each) for each in occurrences]}

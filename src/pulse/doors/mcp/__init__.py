@@ -1,0 +1,1 @@
+"""The door for agents: tools over the Model Context Protocol."""

@@ -1,0 +1,1 @@
+"""Use cases of alarms, and the duty that delivers them."""

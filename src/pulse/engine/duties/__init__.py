@@ -1,0 +1,1 @@
+"""What every process does beside its own work: promote, fire, deliver, reap, prune, tally."""

@@ -1,0 +1,367 @@
+"""How does a worker come by jobs, and what may it say of those it has? Each claim gets its own answer.
+
+A claim is named by id and fence, so whoever has lost one is told so, and moves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from uuid import UUID
+
+from pulse.engine.instruments import Instruments
+from pulse.engine.jobs.enqueue import place
+from pulse.engine.jobs.lists import read_each
+from pulse.engine.jobs.lost_claims import LostClaims
+from pulse.engine.jobs.low_water_marks import START, Marks
+from pulse.engine.masks import mask_each, mask_report
+from pulse.model.errors import InvalidOption
+from pulse.model.ids import bucket_of_id, bucket_of_topic, by_bucket
+from pulse.model.jobs import (
+    CLAIM_LIMIT,
+    Answer,
+    Claim,
+    JobStatus,
+    Lease,
+    NewJob,
+    Outcome,
+    Progress,
+    Report,
+    Submitted,
+    check_size,
+)
+from pulse.model.text import check_name, check_topic
+from pulse.store import jobs as store
+from pulse.store.jobs import ClaimKey, ClaimRow, Woken
+
+if TYPE_CHECKING:
+    from pulse.model.ids import Mint
+    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.pool import Connection, Database
+
+log = logging.getLogger("pulse.claims")
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+BUSY_PAUSES = (0.002, 0.01, 0.03)  # a claim with an older snapshot holds a row for no longer than this
+
+
+class Claimed(Protocol):
+    """Anything that names one claim: a lease, a report, a progress note."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def lease_id(self) -> int: ...
+
+
+T = TypeVar("T", bound=Claimed)
+Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
+
+
+class Claims:
+    """What workers do: the use cases of claims, over one database."""
+
+    def __init__(
+        self, database: Database, wakeups: Wakeups, mint: Mint, *, buckets: int, instruments: Instruments | None = None
+    ) -> None:
+        self._database = database
+        self._wakeups = wakeups
+        self._mint = mint
+        self._buckets = buckets
+        self._instruments = instruments or Instruments()
+        self._lease = database.settings.lease
+        self._redaction = database.settings.redaction
+        self._marks = Marks()
+        self.lost = LostClaims(self._lease)
+        wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
+        self._enders: list[Callable[[Iterable[UUID]], None]] = []
+
+    def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
+        """Call `listener` with jobs that a report to this process may just have finished. It must not block."""
+        self._enders.append(listener)
+
+    # --- to be given jobs
+
+    async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
+        """Lease up to `slots` jobs of a topic to one worker. Ask for free slots only."""
+        return await self.claim_for(topic, [check_name("worker", worker)], slots=slots)
+
+    async def claim_for(self, topic: str, seats: Sequence[str], *, slots: int) -> list[Claim]:
+        """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several.
+
+        There may be more as long as any are found, even if fewer than asked for: ask again until there are none.
+        """
+        check_topic(topic)
+        if not seats:
+            raise InvalidOption("seats", seats, "it is a list of at least one worker")
+        if not 1 <= slots <= CLAIM_LIMIT:
+            raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
+        mark = self._marks.where(topic)
+        claims = await self._claim_from(mark, topic, seats, slots)
+        if len(claims) == slots or mark is START:
+            return claims
+        if claims:  # a look behind the mark is due, but not before these have begun
+            self._marks.look_back(topic)
+            return claims
+        mark = self._marks.where(topic, found_too_few=True)
+        return await self._claim_from(mark, topic, seats, slots) if mark is START else []
+
+    async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str], slots: int) -> list[Claim]:
+        bucket = bucket_of_topic(topic, self._buckets)
+
+        async def work(conn: Connection) -> list[Claim]:
+            started = time.perf_counter()  # the statement alone: an outage before it says nothing about the scan
+            with self._noting_a_loss(seats):
+                claims = await store.claim_jobs(
+                    conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=self._lease, mark=mark
+                )
+            took = time.perf_counter() - started
+            self._marks.claimed(topic, mark, took, claims)
+            self._instruments.claims.note(took)
+            return claims
+
+        return await self._database.run(work)
+
+    async def submit_claimed(self, job: NewJob, *, worker: str) -> tuple[Submitted, Claim | None]:
+        """Submit one job, leased to a worker that has a place for it, unless its topic is paused or others wait there.
+
+        To be used where `can_be_claimed` says so. Whoever got the claim must see that it is handed out or released.
+        """
+        [placed] = await place([job], self._mint, buckets=self._buckets, redaction=self._redaction)
+        topic = job.routed_topic
+        mark = self._marks.where(topic)
+
+        tries = 0
+
+        async def work(conn: Connection) -> tuple[bool, Claim | None]:
+            nonlocal tries
+            tries += 1
+            started = time.perf_counter()
+            with self._noting_a_loss([worker]):
+                is_new, claim = await store.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
+                if not is_new and tries > 1:  # by the try before this one, perhaps
+                    claim = await store.find_own_claim(conn, placed, worker=worker)
+                    return claim is not None and job.id is None, claim
+            if claim is not None:
+                self._marks.nobody_waited(topic, mark, time.perf_counter() - started, claim)
+            return is_new, claim
+
+        is_new, claim = await self._database.run(work)
+        if is_new and claim is None:
+            self._wakeups.wake([Woken(topic, job.priority)])
+        return Submitted(placed.id, is_new), claim
+
+    async def ready_topics(self, topics: Sequence[str]) -> list[str]:
+        """Which of the topics have work waiting and are not paused."""
+        buckets = [bucket_of_topic(check_topic(topic), self._buckets) for topic in topics]
+        return await self._database.run(lambda conn: store.ready_topics(conn, buckets=buckets, topics=topics))
+
+    # --- to speak for those they have
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+        """Extend the leases, all in one batch; the answer names those that are lost or canceled."""
+
+        async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
+            return await store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=self._lease)
+
+        return await self._answer("leases", leases, beat, reserved=True)
+
+    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+        async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> list[ClaimKey]:
+            return await store.progress_jobs(conn, bucket=bucket, progress=items)
+
+        return await self._answer("progress reports", progress, note)
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
+        firsts = {(each.id, each.lease_id): each for each in reversed(reports)}
+        if len(firsts) == len(reports):
+            return await self._report_each(reports)
+        answers = dict(zip(firsts, await self._report_each([*firsts.values()]), strict=True))
+        return [_answer_of(each, firsts, answers) for each in reports]
+
+    async def _report_each(self, reports: Sequence[Report]) -> list[Answer]:
+        """As `report`, one for each claim."""
+        waits: list[timedelta] = []
+        reports = await self._masked(reports)
+
+        async def report(conn: Connection, bucket: int, items: Sequence[Report]) -> list[ClaimKey]:
+            return await _report(conn, bucket, items, waits)
+
+        answers = await self._answer("reports", reports, report)
+        if self._enders:
+            ended = [report.id for report in reports]
+            for listener in self._enders:
+                listener(ended)
+        if waits:
+            self._wakeups.wake_later(min(waits))
+        return answers
+
+    async def _masked(self, reports: Sequence[Report]) -> Sequence[Report]:
+        """Without what their errors quote of marked fields: a worker may not know which these are."""
+        failed = [report.id for report in reports if report.error or report.traceback] if self._redaction else []
+        if not failed:
+            return reports
+        jobs = await self._database.run(lambda conn: read_each(conn, store.get_jobs, failed))
+        return await mask_each(
+            lambda report: (
+                mask_report(self._redaction, report, jobs[report.id].payload) if report.id in jobs else report
+            ),
+            reports,
+        )
+
+    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+        """Give back claims that were never started; they are not charged."""
+
+        async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
+            moved, woken = await store.release_jobs(conn, bucket=bucket, leases=items)
+            self._wakeups.wake(woken)
+            return moved
+
+        return await self._answer("leases", leases, release)
+
+    async def give_back_lost(self, workers: Sequence[str], held: Callable[[], Sequence[Lease]]) -> int:
+        """Give back what was leased to these of the `lost` workers and never reached them, because an answer was lost.
+
+        No claim for them may be under way, nor begin before this returns. What they hold is asked for after the time is
+        read, so that it has all they were given until then.
+        """
+        before = await self._database.run(store.read_clock)
+        after = before - self.lost.since(workers)
+        given_back = await self.release_unheld(workers, held(), after=after, before=before)
+        self.lost.looked(workers)
+        if given_back:
+            log.info("%d jobs whose claim was answered into a broken connection are given back", given_back)
+        return given_back
+
+    @contextmanager
+    def _noting_a_loss(self, seats: Sequence[str]) -> Iterator[None]:
+        asked_at = time.monotonic()
+        try:
+            yield
+        except BaseException:  # whatever it is, it may have come after the commit
+            self.lost.note(seats, asked_at)
+            raise
+
+    async def release_unheld(
+        self, workers: Sequence[str], held: Sequence[Lease], *, after: datetime = LONG_AGO, before: datetime
+    ) -> int:
+        """Give back what was leased then to workers that say they hold only this: the rest never reached them.
+
+        What they were given later, by whoever they turned to, is not in the list and yet their own.
+        """
+
+        async def work(conn: Connection) -> list[Woken]:
+            found: list[Woken] = []
+            for bucket in range(self._buckets):
+                theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
+                _, woken = await store.release_unheld(
+                    conn, bucket=bucket, workers=workers, held=theirs, after=after, before=before
+                )
+                found += woken
+            return found
+
+        woken = await self._database.run(work)
+        self._wakeups.wake(woken)
+        return len(woken)
+
+    async def claims_of(self, leases: Sequence[Lease], *, reserved: bool = False) -> dict[UUID, ClaimRow]:
+        """The newest claim of each of these jobs, and whose it is."""
+
+        async def work(conn: Connection) -> list[ClaimRow]:
+            found: list[ClaimRow] = []
+            for bucket, ids in by_bucket([lease.id for lease in leases]):
+                found += await store.read_claims(conn, bucket=bucket, ids=ids)
+            return found
+
+        return {row.id: row for row in await self._database.run(work, reserved=reserved)}
+
+    # --- shared
+
+    async def _answer(self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False) -> list[Answer]:
+        """An answer for each item; those that find their row locked for a moment are tried again."""
+        check_size(what, items)
+        answers = await self._move(items, move, reserved=reserved)
+        for pause in BUSY_PAUSES:
+            if Answer.BUSY not in answers:
+                break
+            await asyncio.sleep(pause)
+            busy = [number for number, answer in enumerate(answers) if answer is Answer.BUSY]
+            again = await self._move([items[number] for number in busy], move, reserved=reserved)
+            for number, answer in zip(busy, again, strict=True):
+                answers[number] = answer
+        return answers
+
+    async def _move(self, items: Sequence[T], move: Move[T], *, reserved: bool) -> list[Answer]:
+        """Move what can be moved; then find out about the rest from the rows as they are now."""
+
+        async def work(conn: Connection) -> dict[ClaimKey, Answer]:
+            answers: dict[ClaimKey, Answer] = {}
+            for bucket, group in self._group(items):
+                moved = await move(conn, bucket, group)
+                if len(moved) < len(group):
+                    answers |= await _explain(conn, bucket, group, set(moved))
+            return answers
+
+        exceptions = await self._database.run(work, reserved=reserved, of_many=True)
+        if not exceptions:
+            return [Answer.ACCEPTED] * len(items)
+        return [exceptions.get((item.id, item.lease_id), Answer.ACCEPTED) for item in items]
+
+    def _group(self, items: Sequence[T]) -> list[tuple[int, Sequence[T]]]:
+        """The items by bucket; with one bucket, which is nearly always, as they are."""
+        if self._buckets == 1:
+            return [(0, items)] if items else []
+        groups: dict[int, list[T]] = defaultdict(list)
+        for item in items:
+            groups[bucket_of_id(item.id)].append(item)
+        return sorted(groups.items())
+
+
+def can_be_claimed(job: NewJob) -> bool:
+    """Whether `submit_claimed` takes it: a key has to be looked for first, and what is not due has to wait."""
+    return job.unique_key is None and job.run_at is None and not job.delay
+
+
+async def _report(conn: Connection, bucket: int, reports: Sequence[Report], waits: list[timedelta]) -> list[ClaimKey]:
+    """Those that were moved; how long those to be tried again wait is added to `waits`."""
+    completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
+    moved = await store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
+    if len(completed) < len(reports):
+        others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
+        failed, wait = await store.fail_jobs(conn, bucket=bucket, reports=others)
+        moved += failed
+        waits += wait
+    return moved
+
+
+def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[ClaimKey, Answer]) -> Answer:
+    """Of two reports of one claim, the second comes when the first has moved it."""
+    claim = (report.id, report.lease_id)
+    is_late = report is not firsts[claim] and answers[claim] is Answer.ACCEPTED
+    return Answer.ALREADY if is_late else answers[claim]
+
+
+async def _explain(
+    conn: Connection, bucket: int, items: Sequence[Claimed], moved: set[ClaimKey]
+) -> dict[ClaimKey, Answer]:
+    """Why claims were not moved, by what their rows say now."""
+    rest = [claim for item in items if (claim := (item.id, item.lease_id)) not in moved]
+    rows = await store.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
+    return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}
+
+
+def _answer_to(claim: ClaimKey, row: tuple[JobStatus, int] | None) -> Answer:
+    if row is None:
+        return Answer.LOST
+    status, newest = row
+    if newest == claim[1]:  # still the newest claim: held by its own handler, or reported before
+        return Answer.BUSY if status is JobStatus.RUNNING else Answer.ALREADY
+    was_canceled = status is JobStatus.CANCELED and newest == claim[1] + 1
+    return Answer.CANCELED if was_canceled else Answer.LOST

@@ -1,0 +1,94 @@
+"""How do new jobs get in? Each is placed, those who wait are told, and what is there already stands for the new one."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulse.engine.masks import check_whole_each
+from pulse.model.errors import Conflict, InvalidOption
+from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
+from pulse.model.jobs import NewJob, Submitted
+from pulse.model.text import PAYLOAD_WARNING
+from pulse.store import jobs as store
+from pulse.store.connections.notifications import most_urgent
+from pulse.store.jobs import Placed, Woken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.model.redaction import Redaction
+    from pulse.store.connections.pool import Connection
+
+log = logging.getLogger("pulse.jobs")
+
+SUBMIT_TRIES = 3
+
+
+async def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[Placed]:
+    """Return each with its id and bucket, if it may be stored at all."""
+    await check_whole_each(redaction, [job.payload for job in jobs])
+    for job in jobs:
+        if len(job.payload) > PAYLOAD_WARNING:
+            log.warning("payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10)
+    homes = [bucket_of_topic(job.routed_topic, buckets) for job in jobs]
+    placed = [Placed(*each) for each in zip(homes, mint.ids(homes), jobs, strict=True)]
+    return [_with_own_id(item) if item.job.id else item for item in placed]
+
+
+def _with_own_id(item: Placed) -> Placed:
+    job_id = item.job.id
+    if not isinstance(job_id, UUID) or bucket_of_id(job_id) != item.bucket:
+        raise InvalidOption(
+            "id", str(job_id), f"it is a uuid whose last twelve bits are {item.bucket}, the bucket of its topic"
+        )
+    return item._replace(id=job_id)
+
+
+def hints(jobs: Sequence[NewJob]) -> tuple[list[Woken], timedelta | None]:
+    """What is ready, and how soon more will be, by this process's clock: the database decides, and polling covers
+    the rest."""
+    if not any(job.delay or job.run_at for job in jobs):
+        return most_urgent({(job.topic or job.task, job.priority) for job in jobs}), None
+    waits = [_wait_of(job) for job in jobs]
+    ready = (job for job, wait in zip(jobs, waits, strict=True) if wait <= timedelta())
+    later = min((wait for wait in waits if wait > timedelta()), default=None)
+    return most_urgent((job.routed_topic, job.priority) for job in ready), later
+
+
+def _wait_of(job: NewJob) -> timedelta:
+    if job.run_at is not None:
+        return job.run_at - datetime.now(UTC)
+    return job.delay or timedelta()
+
+
+async def submit_placed(
+    conn: Connection, placed: Sequence[Placed], channel: str = "", message: str | None = None
+) -> list[Submitted]:
+    """Insert; for what was there already, find the job that stands for it. A holder may finish in between."""
+    created: set[UUID] = set()
+    stands: dict[UUID, UUID] = {}
+    left: Sequence[Placed] = placed
+    if any(item.job.unique_key for item in placed):
+        left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
+    for _ in range(SUBMIT_TRIES):
+        if keyed := [item for item in left if item.job.unique_key]:
+            await store.free_keys(conn, keyed)
+        new = await store.submit_jobs(conn, left, channel=channel, message=message)
+        if new is None and left is placed:
+            return [Submitted(item.id, created=True) for item in placed]
+        created |= {item.id for item in left} if new is None else new
+        if not (left := [item for item in left if item.id not in created]):
+            break
+        stands |= await store.find_submitted(conn, left)
+        if not (left := [item for item in left if item.id not in stands]):
+            break
+    else:
+        raise Conflict(f"the holder of unique key {left[0].job.unique_key!r} keeps changing; try again")
+    answers = []
+    for item in placed:
+        answers.append(Submitted(stands.get(item.id, item.id), item.id in created))
+        created.discard(item.id)  # the same id twice in one batch: the first is new, the second is not
+    return answers

@@ -1,0 +1,129 @@
+"""What has to be found out to say why a job does not run? No more than its state calls for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from pulse.engine.masks import mask_job, mask_one
+from pulse.model.errors import JobNotFound
+from pulse.model.explain.facts import MOST_COUNTED, MOST_NAMED, Explanation, Facts
+from pulse.model.explain.reasons import explain
+from pulse.model.ids import bucket_of_id
+from pulse.model.jobs import FINISHED, Job, JobStatus
+from pulse.store import explain as store
+from pulse.store.jobs import Mark, get_jobs, list_pauses, read_clock
+from pulse.store.workers import list_workers
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pulse.model.explain.facts import Holder
+    from pulse.model.redaction import Redaction
+    from pulse.store.connections.pool import Connection, Database
+
+LATELY = timedelta(minutes=5)
+ENDS = 1_000  # that a pace is read from
+LOOKS = 4  # at a row that is held: one of ours lets go within 50 ms
+LOOK_EVERY = 0.025  # seconds
+VERSIONS = (7, 8, 5)  # of ids: minted, of schedules, and of the schedules of older releases
+
+
+async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Explanation:
+    bucket = bucket_of_id(job_id)
+
+    async def work(conn: Connection) -> Explanation:
+        found = await get_jobs(conn, bucket=bucket, ids=[job_id])
+        if job_id not in found:
+            raise JobNotFound(job_id, hint=_hint(job_id, bucket, buckets))
+        job = await mask_one(redaction, _masked, found[job_id])
+        facts = await _gather(conn, job, bucket, database.settings.watchdog)
+        return explain(_without_queries(facts) if redaction else facts)
+
+    redaction = database.settings.redaction
+    return await database.run(work)
+
+
+def _masked(redaction: Redaction, job: Job) -> Job:
+    """Progress, too: what a worker last said is quoted, and may repeat a marked field."""
+    progress = None if job.progress is None else redaction.json(job.progress)
+    return msgspec.structs.replace(mask_job(redaction, job), progress=progress)
+
+
+def _without_queries(facts: Facts) -> Facts:
+    """A session's words may be those of whoever submits, with the payload in them."""
+    holders = [msgspec.structs.replace(holder, query=None) for holder in facts.holders]
+    return msgspec.structs.replace(facts, holders=holders)
+
+
+def _hint(job_id: UUID, bucket: int, buckets: int) -> str:
+    if job_id.version not in VERSIONS:
+        return "every id of Pulse is a uuid of version 7, or 8 if a schedule made it, and this is none"
+    if bucket >= buckets:
+        return f"it is of bucket {bucket}, and this installation has {buckets}, so it is from another one"
+    return ""
+
+
+async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) -> Facts:
+    now = await read_clock(conn)
+    if job.status in FINISHED:
+        return Facts(job=job, now=now, watchdog=watchdog)
+    holders = await _find_holders(conn, job, bucket) if _is_stuck_if_locked(job, now) else None
+    if job.status is JobStatus.RUNNING:
+        return Facts(
+            job=job,
+            now=now,
+            watchdog=watchdog,
+            workers=await list_workers(conn),
+            is_locked=holders is not None,
+            holders=holders or [],
+        )
+    is_in_line = job.status is JobStatus.PENDING
+    return Facts(
+        job=job,
+        now=now,
+        watchdog=watchdog,
+        pauses=[pause for pause in await list_pauses(conn) if pause.topic in ("*", job.topic)],
+        workers=await list_workers(conn),
+        ahead=await _count_ahead(conn, job, bucket) if is_in_line else None,
+        pace=await store.read_pace(conn, bucket=bucket, topic=job.topic, now=now, within=LATELY, limit=ENDS)
+        if is_in_line
+        else None,
+        is_locked=holders is not None,
+        holders=holders or [],
+    )
+
+
+def _is_stuck_if_locked(job: Job, now: datetime) -> bool:
+    """Whether somebody would move it just now. A handler may hold the row of its own job."""
+    if job.status is JobStatus.RUNNING:
+        return job.lease_until is not None and job.lease_until < now
+    return job.status is JobStatus.PENDING or job.run_at <= now
+
+
+async def _find_holders(conn: Connection, job: Job, bucket: int) -> list[Holder] | None:
+    """None: nobody holds its row for longer than we ourselves do."""
+    for look in range(LOOKS):
+        if await store.is_row_free(conn, bucket=bucket, id=job.id):
+            return None
+        if look < LOOKS - 1:
+            await asyncio.sleep(LOOK_EVERY)
+    return await store.list_holders(conn, limit=MOST_NAMED)
+
+
+async def _count_ahead(conn: Connection, job: Job, bucket: int) -> int | None:
+    """None: more than are counted from either end."""
+    assert job.ready_at is not None
+    place, limit = Mark(-job.priority, job.ready_at, job.id), MOST_COUNTED + 1
+    ahead = await store.count_ahead(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
+    if ahead <= MOST_COUNTED:
+        return ahead
+    behind = await store.count_behind(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
+    if behind > MOST_COUNTED:
+        return None
+    pending = await store.count_pending(conn, bucket=bucket, topic=job.topic)
+    return max(pending - behind - 1, MOST_COUNTED + 1)

@@ -1,0 +1,1 @@
+"""Use cases of schedules, and the duty that fires them."""

@@ -1,0 +1,1 @@
+"""What happens next? Decisions as pure functions, without any I/O."""

@@ -1,0 +1,1 @@
+"""What a doctor looks at, and how it judges what it finds."""

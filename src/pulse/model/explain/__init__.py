@@ -1,0 +1,1 @@
+"""Why does a job not run? The facts, and the one sentence they come to."""

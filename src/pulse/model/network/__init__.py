@@ -1,0 +1,1 @@
+"""Addresses: of servers, of targets, of networks."""

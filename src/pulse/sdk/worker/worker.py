@@ -1,0 +1,293 @@
+"""How does a worker live? It claims what it can start, runs it, reports it, and stops without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pulse.engine.masks import mask_report
+from pulse.links.opening import open_link as open_any
+from pulse.model.errors import InvalidOption, LimitReached, PulseError, Unavailable
+from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress, Report
+from pulse.model.text import check_topic
+from pulse.sdk.context import Context, during
+from pulse.sdk.locate import path_of, refuse_while_loading
+from pulse.sdk.worker.claim_loop import Claiming
+from pulse.sdk.worker.handlers import Handlers
+from pulse.sdk.worker.heartbeats import Heartbeats
+from pulse.sdk.worker.hooks import Hooks
+from pulse.sdk.worker.outcomes import report_timeout, report_unknown
+from pulse.sdk.worker.reporter import Reporter
+from pulse.sdk.worker.run import EndReason, Run
+from pulse.sdk.worker.run_log import RunLog
+from pulse.sdk.worker.slots import Slots
+from pulse.timing.duration import format_duration
+
+if TYPE_CHECKING:
+    from pulse.links.link import Link, Places
+    from pulse.sdk.app import Pulse
+    from pulse.sdk.task import Where
+    from pulse.settings import Settings
+
+log = logging.getLogger("pulse.worker")
+
+UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is looked at again
+CANCEL_PATIENCE = 5.0  # seconds a cancelled handler has to end
+REPORT_PATIENCE = 10.0  # seconds the last reports have when everything else has ended
+
+OpenLink = Callable[["Settings"], AbstractAsyncContextManager["Link"]]
+
+
+class Worker:
+    """Runs the tasks of one application until told to stop."""
+
+    def __init__(
+        self,
+        app: Pulse,
+        *,
+        topics: Sequence[str] | None = None,
+        settings: Settings | None = None,
+        open_link: OpenLink = open_any,
+        on_ready: Callable[[], None] = lambda: None,
+        run_log: RunLog | None = None,
+    ) -> None:
+        self.app = app
+        self.settings = settings or app.settings
+        self.topics = [check_topic(topic) for topic in topics or app.topics]
+        if not self.topics:
+            raise InvalidOption("topics", [], "the app has no tasks: is the module that declares them imported?")
+        self.name = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.is_ready = False
+        self.done = 0  # runs that ended, however they did
+        self.unreported = 0  # results that nobody took before it had to end
+        self._open_link = open_link
+        self._on_ready = on_ready
+        self._redaction = self.settings.redaction
+        self._run_log = run_log or RunLog(self._redaction)
+        self._slots = Slots(_sizes(self.settings), self.topics, app.tasks.values())
+        self._held: dict[Any, Run] = {}
+        self._running: dict[Any, Run] = {}
+        tick = self.settings.tick.total_seconds()
+        self._claiming = Claiming(self.name, self.topics, self._slots, self._held, tick=tick, take=self._take)
+        self._is_told_to_hurry = asyncio.Event()
+        self._has_ended = asyncio.Event()
+
+    @property
+    def running(self) -> list[Run]:
+        return list(self._running.values())
+
+    async def can_get_jobs(self) -> bool:
+        """Whether work would reach it just now."""
+        if not self.is_ready:
+            return False
+        try:
+            await self._link.check()
+        except PulseError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Claim nothing more, let what runs finish within the grace period, then give it back."""
+        self._claiming.stop()
+
+    def stop_now(self) -> None:
+        """As `stop`, without the grace."""
+        self.stop()
+        self._is_told_to_hurry.set()
+
+    async def run(self) -> None:
+        """Until told to stop. Returns when nothing is left in its hands."""
+        refuse_while_loading()
+        if any(task.where == "process" for task in self.app.tasks.values()):
+            path_of(self.app)  # refused now, not by every job: a process has to find the app again
+        async with AsyncExitStack() as stack:
+            link = await stack.enter_async_context(self._open_link(self.settings))
+            with suppress(Unavailable, LimitReached):  # that passes; being refused does not
+                await link.check_access(self.name, self.topics)
+            hooks = await stack.enter_async_context(Hooks(self.app, link))
+            self._link, self._hooks = link, hooks
+            self._loop = asyncio.get_running_loop()
+            self._reporter = Reporter(link, self._settled, before_settling=self._run_log.look)
+            self._handlers = Handlers(
+                self.app, self.settings, self._slots.sizes, worker=self.name, note=self._note, ended=self._ended
+            )
+            heartbeats = Heartbeats(link, self._held, self._end_from_afar)
+            heartbeats.start()
+            reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
+            link.on_ready(self._claiming.hear)
+            if self.app.dead_letter_hooks:
+                link.on_dead_letter(hooks.mourn)
+            link.start(self)
+            self.is_ready = True
+            self._on_ready()
+            try:
+                await self._claiming.run(link, self._reporter)
+                await self._drain()
+            finally:
+                self.is_ready = False
+                await self._close(heartbeats, reporting)
+
+    # --- what the link may ask
+
+    def places(self) -> list[Places]:
+        return self._slots.places()
+
+    def held(self) -> list[Lease]:
+        return [Lease(run.claim.id, run.claim.lease_id) for run in self._held.values()]
+
+    def end(self, lease: Lease) -> None:
+        if run := self._held.get((lease.id, lease.lease_id)):
+            self._end(run, EndReason.CANCELED)
+
+    # --- running
+
+    def _take(self, claim: Claim, held_until: float) -> None:
+        if self._claiming.is_stopping:  # it came back after we were told
+            self._reporter.release(Lease(claim.id, claim.lease_id))
+            return
+        task = self.app.find_task(claim.task)
+        if task is None:
+            log.warning("no task %r here: job %s waits for a worker that knows it", claim.task, claim.id)
+            self._reporter.report(report_unknown(claim, timedelta(seconds=random.uniform(*UNKNOWN_DELAY))))  # noqa: S311
+            return
+        context = Context(claim, schema=self.settings.schema)
+        run = Run(claim, task, context, held_until)
+        key = (claim.id, claim.lease_id)
+        self._held[key] = self._running[key] = run
+        self._slots.take(task.where)
+        if self._run_log.is_on:
+            run.started_at = time.monotonic()
+        if claim.timeout is not None:
+            run.timer = self._loop.call_later(claim.timeout.total_seconds(), self._end, run, EndReason.TIMEOUT)
+        if task.takes_context or self.app.middlewares:
+            context.notes_to(lambda text: self._note(run, text))
+        self._handlers.begin(run)
+
+    def _note(self, run: Run, text: str) -> None:
+        progress = Progress(id=run.claim.id, lease_id=run.claim.lease_id, value=text)
+        self._loop.call_soon_threadsafe(self._reporter.note, progress)
+
+    # --- ending
+
+    def _end_from_afar(self, run: Run, why: EndReason) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end, run, why)
+
+    def _end(self, run: Run, why: EndReason) -> None:
+        """End a run from outside. A thread cannot be ended: its word is taken away, its slot stays taken."""
+        if not run.end(why):
+            return
+        with during(run.context):
+            log.info("job %s (%s) is ended: %s", run.claim.id, run.claim.task, why.value)
+        if run.work is None:
+            self._conclude(run)
+        else:
+            self._loop.call_later(CANCEL_PATIENCE, self._conclude, run)
+
+    def _ended(self, run: Run) -> None:
+        """Its handler has ended, one way or another."""
+        run.work = None
+        self.done += 1
+        if run.started_at is not None:
+            run.took = time.monotonic() - run.started_at
+        self._slots.give_back(run.task.where)
+        self._conclude(run)
+        self._running.pop((run.claim.id, run.claim.lease_id), None)
+        self._claiming.look_again()
+        if not self._running:
+            self._has_ended.set()
+
+    def _conclude(self, run: Run) -> None:
+        """Say, once, what becomes of the job."""
+        if run.is_concluded:
+            return
+        run.is_concluded = True
+        if run.timer is not None:
+            run.timer.cancel()
+        claim = run.claim
+        if run.end_reason in (EndReason.LOST, EndReason.CANCELED):
+            self._held.pop((claim.id, claim.lease_id), None)
+        elif run.report is not None:
+            self._reporter.report(mask_report(self._redaction, run.report, claim.payload))
+        elif run.end_reason is EndReason.TIMEOUT:
+            self._reporter.report(report_timeout(claim))
+        else:
+            self._reporter.release(Lease(claim.id, claim.lease_id))
+
+    def _settled(self, item: Report | Lease, answer: Answer) -> None:
+        """The database has answered, so the claim is no longer ours."""
+        run = self._held.pop((item.id, item.lease_id), None)
+        has_failed = isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD)
+        is_recorded = answer in (Answer.ACCEPTED, Answer.ALREADY)  # now, or by a try whose answer was lost
+        if answer in (Answer.LOST, Answer.CANCELED) or (is_recorded and has_failed):
+            with during(run.context) if run else nullcontext():
+                self._tell_of_failure(item, answer, run)
+        elif self._run_log.is_on and run is not None and isinstance(item, Report) and not has_failed:
+            self._run_log.tell_of_end(run, item)
+
+    def _tell_of_failure(self, item: Report | Lease, answer: Answer, run: Run | None) -> None:
+        if isinstance(item, Report) and answer in (Answer.ACCEPTED, Answer.ALREADY):
+            self._run_log.tell_of_failure(run, item)
+            if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
+                self._hooks.mourn(item.id)
+        elif run is not None:
+            log.warning("the result of job %s (%s) was not taken: %s", item.id, run.claim.task, answer.value.lower())
+
+    # --- stopping
+
+    async def _drain(self) -> None:
+        """What runs may finish; what has not by then is cancelled and given back, uncharged."""
+        self.is_ready = False
+        for claim in await self._link.stop_claiming():
+            self._reporter.release(Lease(claim.id, claim.lease_id))
+        if self._running:
+            grace = format_duration(self.settings.grace)
+            log.info("stopping: what runs (%d) has %s to finish", len(self._running), grace)
+        await self._until_ended(self.settings.grace.total_seconds(), unless=self._is_told_to_hurry)
+        for run in self.running:
+            self._end(run, EndReason.STOPPING)
+        await self._until_ended(CANCEL_PATIENCE)
+        for run in self.running:
+            self._conclude(run)
+
+    async def _until_ended(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        """Until no handler runs that can be waited for."""
+        waiting = [self._has_ended, *([unless] if unless else [])]
+        give_up_at = self._loop.time() + seconds
+        while any(not run.is_concluded for run in self._running.values()) and not (unless and unless.is_set()):
+            self._has_ended.clear()
+            if (left := give_up_at - self._loop.time()) <= 0:
+                return
+            tasks = [asyncio.ensure_future(event.wait()) for event in waiting]
+            await asyncio.wait(tasks, timeout=min(left, 0.25), return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+
+    async def _close(self, heartbeats: Heartbeats, reporting: asyncio.Task[None]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_PATIENCE):
+                await self._reporter.send_notes()
+                await self._reporter.idle()
+                await self._hooks.mourned()
+        self.unreported = self._reporter.unsent
+        if self.unreported:
+            log.error("%d results could not be reported: their jobs will run again", self.unreported)
+        heartbeats.stop()
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+        await self._handlers.close()
+        await asyncio.to_thread(heartbeats.join, 5)
+
+
+def _sizes(settings: Settings) -> dict[Where, int]:
+    processes = settings.processes or os.cpu_count() or 1
+    return {"loop": settings.concurrency, "thread": settings.threads, "process": processes}

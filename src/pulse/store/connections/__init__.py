@@ -1,0 +1,1 @@
+"""How statements reach Postgres, and how processes notify each other through it."""

@@ -1,0 +1,1 @@
+"""The Postgres that Pulse brings along for development and tests."""

@@ -1,0 +1,1 @@
+"""How a process shows itself: traces and health."""
