@@ -616,7 +616,7 @@ async def test_nothing_outlives_a_worker_that_is_killed(settings: Settings, engi
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 ORPHAN = """
 import os, sys, time
-from pulse.sdk import process_child
+from pulse.sdk.worker import process_child
 process_child._ask_kernel = lambda: False
 process_child.die_with(os.getppid())
 print(os.getpid(), flush=True)

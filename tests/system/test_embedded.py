@@ -46,7 +46,8 @@ each_kind = pytest.mark.parametrize("kind", [found.origin for found in BINARIES]
 OWNER = """
 import json, sys
 from pathlib import Path
-from pulse.store import embedded, embedded_launch
+from pulse.store.embedded import launch as embedded_launch
+from pulse.store.embedded import server as embedded
 
 sys.stdin.readline()
 server = embedded.start(Path(sys.argv[1]))
@@ -382,7 +383,7 @@ def test_a_forked_copy_of_the_owner_does_not_stop_the_server(state: Path) -> Non
     script = """if True:
         import os, sys
         from pathlib import Path
-        from pulse.store import embedded
+        from pulse.store.embedded import server as embedded
         server = embedded.start(Path(sys.argv[1]))
         if (copy := os.fork()) == 0:
             server.close()
@@ -558,7 +559,7 @@ def test_an_ordinary_user_can_start_it(folder: Path, kind: str) -> None:
         import asyncio, os, sys
         from pathlib import Path
         import asyncpg
-        from pulse.store import embedded
+        from pulse.store.embedded import server as embedded
         async def ask(dsn):
             conn = await asyncpg.connect(dsn)
             print(await conn.fetchval("select current_user"), os.getuid(), flush=True)
