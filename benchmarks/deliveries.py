@@ -17,7 +17,7 @@ import aiohttp
 import uvloop
 
 from pulse.delivery.signing import new_secret
-from pulse.delivery.wake import Wake
+from pulse.delivery.wake import WakeRequest
 from pulse.delivery.webhook import Deliverer
 from pulse.settings import Settings
 
@@ -72,7 +72,7 @@ async def bare(url: str) -> float:
 
 
 async def ours(url: str) -> float:
-    wake, secrets = Wake("wake_1", url, BODY, {}), [new_secret()]
+    wake, secrets = WakeRequest("wake_1", url, BODY, {}), [new_secret()]
     async with Deliverer(Settings(alarm_networks="127.0.0.0/8")) as deliverer:
 
         async def post() -> None:

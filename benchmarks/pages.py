@@ -52,7 +52,7 @@ async def fill(settings: Settings, *, finished: int, pending: int) -> None:
             return
         kinds = {
             "COMPLETED": finished * 97 // 100,
-            "CANCELED": finished * 2 // 100,
+            "CANCELLED": finished * 2 // 100,
             "DEAD_LETTERED": finished // 100,
             "PENDING": pending,
             "SCHEDULED": 50_000,
@@ -104,7 +104,7 @@ async def paths(settings: Settings) -> list[str]:
         alarm = await conn.fetchval("select id from pulse.alarms limit 1")
     finally:
         await conn.close()
-    states = ("scheduled", "pending", "running", "retrying", "completed", "dead_lettered", "canceled")
+    states = ("scheduled", "pending", "running", "retrying", "completed", "dead_lettered", "cancelled")
     filters = [
         *(f"status={state}" for state in states),
         *(f"status={state}&topic=topic+3" for state in states),

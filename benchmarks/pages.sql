@@ -12,7 +12,7 @@ select
     case when :status in ('SCHEDULED', 'RETRYING') then now() + n * interval '1 s' else at end,
     case when :status not in ('PENDING', 'SCHEDULED') then at end,
     case when :status = 'RUNNING' then now() + interval '1 hour' end,
-    case when :status in ('COMPLETED', 'CANCELED', 'DEAD_LETTERED') then at + interval '1 s' end,
+    case when :status in ('COMPLETED', 'CANCELLED', 'DEAD_LETTERED') then at + interval '1 s' end,
     pulse.make_id(at, 0::smallint, gen_random_uuid()),
     :status, 'topic ' || n % :topics::int, 'shop.task_' || n % 50,
     jsonb_build_object('order', n, 'to', 'someone@example.org'),

@@ -24,7 +24,7 @@ from pulse.store.statements import parse
 SQL = {found.name: found.sql for found in parse((Path(__file__).parent / "soak.sql").read_text(), "pulse")}
 BATCH = 100
 SUBMIT = 500
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
@@ -80,7 +80,7 @@ class _Run:
         conn = await asyncpg.connect(**connect_options(self.settings))
         mint = Mint()
         while time.perf_counter() < self.ends:
-            if self.waiting > MOST_WAITING:
+            if self.waiting > MAX_WAITING:
                 await asyncio.sleep(0.005)
                 continue
             await conn.fetch(SQL["submit"], mint.ids([0] * SUBMIT))

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.jobs.low_water_marks import Marks
+from pulse.engine.jobs.low_water_marks import LowWaterMarks
 from pulse.engine.jobs.use_cases import Jobs
 from pulse.event_loop import tune_garbage_collector
 from pulse.settings import Settings
@@ -175,7 +175,7 @@ def engine(database: Database, settings: Settings) -> Engine:
     Its claims always look from the start: with time standing still, all that is ready became so at one instant.
     """
     engine = Engine(database, buckets=settings.buckets)
-    engine.claims._marks = Marks(clock=count(step=10).__next__)
+    engine.claims._marks = LowWaterMarks(clock=count(step=10).__next__)
     return engine
 
 

@@ -49,7 +49,7 @@ async def a_job(engine: Engine, clock: FrozenClock, status: JobStatus, **given: 
     job_id = await submit_one(engine, **given)
     if status is JobStatus.PENDING:
         return await engine.jobs.get(job_id)
-    if status is JobStatus.CANCELED:
+    if status is JobStatus.CANCELLED:
         return await engine.jobs.cancel(job_id)
     claim = await claim_one(engine)
     assert claim.id == job_id

@@ -123,7 +123,7 @@ THROUGHPUT = [
                 f"sum(max by (topic) (rate(pulse_jobs_submitted_total{{{TOPIC}}}[$__rate_interval])))",
                 "submitted",
             ),
-            Query(f"sum({ended('topic', outcome='completed|dead_lettered|canceled')})", "ended for good"),
+            Query(f"sum({ended('topic', outcome='completed|dead_lettered|cancelled')})", "ended for good"),
         ],
         unit="ops",
     ),

@@ -31,8 +31,8 @@ from pulse.doors.grpc.work import WorkDoor
 from pulse.doors.http import is_installed
 from pulse.engine.dispatch.dead_letters import DeadLetters
 from pulse.engine.dispatch.dispatcher import Dispatcher
-from pulse.engine.dispatch.moved_workers import Moves
-from pulse.engine.duties.loops import Beat, Loop
+from pulse.engine.dispatch.moved_workers import MovedWorkers
+from pulse.engine.duties.loops import Loop, LoopHealth
 from pulse.engine.engine import Engine, open_engine
 from pulse.engine.jobs.waiters import Waiters
 from pulse.model.errors import InvalidSettings
@@ -70,7 +70,7 @@ class Dispatch:
     submit: Submit | None = None  # a way to workers who wait; none: jobs are only stored
     loops: Sequence[Loop] = ()  # duties of a server, beside every process's
     run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
-    beats: Sequence[Beat] = ()  # of that
+    healths: Sequence[LoopHealth] = ()  # of that
     drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
 
 
@@ -148,7 +148,7 @@ class Server:
         await self._start_ports()
         self._engine.start(*self._dispatch.loops)
         if self._dispatch.run is not None:
-            self._engine.beats += self._dispatch.beats
+            self._engine.healths += self._dispatch.healths
             self._dispatching = asyncio.create_task(self._dispatch.run(), name="pulse dispatch")
         self._waiting = asyncio.create_task(self._waiters.loop.run(self._stop), name="pulse wait")
         self.is_ready = True
@@ -221,11 +221,11 @@ async def open_server(settings: Settings, *, admitted: bytes | None = None) -> A
 
 def make_dispatch(engine: Engine, access: Access) -> Dispatch:
     dispatcher = Dispatcher(engine.jobs, engine.claims, engine.settings)
-    engine.wakeups.on_wake(lambda woken: dispatcher.hear(woken.topic))
-    moves = Moves(engine.workers, dispatcher)
-    engine.wakeups.on_moved(moves.hear)
-    engine.wakeups.on_taken(dispatcher.can_take)
-    engine.jobs.on_cancel(dispatcher.canceled)
+    engine.notifications.on_ready(lambda ready: dispatcher.mark_ready(ready.topic))
+    moves = MovedWorkers(engine.workers, dispatcher)
+    engine.notifications.on_moved(moves.mark_moved)
+    engine.notifications.add_local_taker(dispatcher.can_take)
+    engine.jobs.on_cancel(dispatcher.cancel)
     DeadLetters(engine, dispatcher)
     work = WorkDoor(engine, dispatcher, access)
 
@@ -237,9 +237,9 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
         servicers=[work, AdminDoor(engine)],
         workers=engine.workers.list,
         submit=dispatcher.submit,
-        loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.seats)), moves.loop],
+        loops=[Loop("presence", engine.workers.duty(lambda: dispatcher.streams)), moves.loop],
         run=dispatcher.run,
-        beats=[dispatcher.beat],
+        healths=[dispatcher.health],
         drain=drain,
     )
 

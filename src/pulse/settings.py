@@ -29,9 +29,9 @@ log = logging.getLogger("pulse.settings")
 
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
-MOST_BUCKETS = 4096  # an id keeps its bucket in twelve bits
-LEAST_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
-MOST_MESSAGE = 1 << 30
+MAX_BUCKETS = 4096  # an id keeps its bucket in twelve bits
+MIN_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
+MAX_MESSAGE = 1 << 30
 CONFIG_FILE = Path("pulse.toml")
 MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
 RIGHT = {
@@ -123,10 +123,10 @@ class Settings:
     redact: str = ""  # fields of payloads that nobody is shown, between commas: password,card.number
 
     keep_completed: timedelta = timedelta(days=7)
-    keep_canceled: timedelta = timedelta(days=7)
+    keep_cancelled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
     keep_fires: timedelta = timedelta(days=90)  # what became of each occurrence of a schedule
-    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been canceled
+    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been cancelled
     keep_deliveries: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
@@ -136,8 +136,8 @@ class Settings:
                 f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit or pg_, "
                 "and be at most 48 long"
             )
-        if not 1 <= self.buckets <= MOST_BUCKETS:
-            raise InvalidSettings(f"buckets must be between 1 and {MOST_BUCKETS}, not {self.buckets}")
+        if not 1 <= self.buckets <= MAX_BUCKETS:
+            raise InvalidSettings(f"buckets must be between 1 and {MAX_BUCKETS}, not {self.buckets}")
         if self.pool_size < 1:
             raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
         for name, least in LEAST.items():
@@ -182,8 +182,8 @@ class Settings:
             parse_listen(self.http_listen, HTTP_PORT)
         read_hosts(self.http_hosts)
         read_proxies(self.http_proxies)
-        if not LEAST_MESSAGE <= self.message_limit <= MOST_MESSAGE:
-            raise InvalidSettings(f"message_limit must be {LEAST_MESSAGE} to {MOST_MESSAGE} bytes")
+        if not MIN_MESSAGE <= self.message_limit <= MAX_MESSAGE:
+            raise InvalidSettings(f"message_limit must be {MIN_MESSAGE} to {MAX_MESSAGE} bytes")
 
     def _check_lengths(self) -> None:
         for name in (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PREFIX = "whsec_"
 VERSION = "v1,"
-MOST_SIGNATURES = 16  # of one wake; there are two while a secret is being replaced
+MAX_SIGNATURES = 16  # of one wake; there are two while a secret is being replaced
 TOLERANCE = timedelta(minutes=5)
 
 
@@ -107,7 +107,7 @@ def _verified(
 ) -> tuple[str, datetime]:
     given = {name.lower(): value for name, value in headers.items()}
     wake_id, timestamp = _header(given, "webhook-id"), _timestamp(_header(given, "webhook-timestamp"))
-    found = _header(given, "webhook-signature").split(" ")[:MOST_SIGNATURES]
+    found = _header(given, "webhook-signature").split(" ")[:MAX_SIGNATURES]
     sent_at = datetime.fromtimestamp(timestamp, UTC)
     _check_age(sent_at, tolerance, now)
     content = body.encode() if isinstance(body, str) else body

@@ -90,8 +90,8 @@ async def test_it_is_paused_resumed_fired_and_cancelled(house: House, visiting: 
     await expect(page.get_by_role("row", name=re.compile("failed"))).to_be_visible()  # nobody is at home there
     await page.get_by_role("button", name="Cancel it").click()
     await page.get_by_role("dialog").get_by_role("button", name="Yes").click()
-    await visit.said("tea is canceled")
-    await expect(beside.get_by_text("canceled", exact=True)).to_be_visible()
+    await visit.said("tea is cancelled")
+    await expect(beside.get_by_text("cancelled", exact=True)).to_be_visible()
     await expect(beside.get_by_role("button", name="Fire now")).to_have_count(0)
 
 

@@ -42,8 +42,8 @@ async def some_jobs(house: House) -> dict[str, UUID]:
         [a_report(await claim_one(house.engine, "crm"), Outcome.FAIL, error="502 Bad Gateway", delay=HOUR)]
     )
     ids["later"] = await submit_one(house.engine, task="report", delay=HOUR)
-    ids["canceled"] = await submit_one(house.engine, task="send_receipt", topic="mail")
-    await jobs.cancel(ids["canceled"], reason="a duplicate")
+    ids["cancelled"] = await submit_one(house.engine, task="send_receipt", topic="mail")
+    await jobs.cancel(ids["cancelled"], reason="a duplicate")
     ids["waiting"] = await submit_one(house.engine, task="send_receipt", topic="mail", priority=5)
     await house.engine.duties.tally()
     return ids
@@ -79,12 +79,12 @@ async def test_a_running_job_shows_its_progress_and_its_end_by_itself(house: Hou
     job_id = await submit_one(house.engine)
     claim = await claim_one(house.engine)
     page = await visit.go(f"/jobs/{job_id}")
-    await page.get_by_label("Reason for canceling").fill("half typed")
+    await page.get_by_label("Reason for cancelling").fill("half typed")
 
     await house.engine.claims.progress([Progress(id=claim.id, lease_id=claim.lease_id, value='{"done": 3, "of": 12}')])
     await expect(page.locator("progress")).to_have_attribute("value", "3")
-    await expect(page.get_by_label("Reason for canceling")).to_have_value("half typed")
-    await expect(page.get_by_label("Reason for canceling")).to_be_focused()
+    await expect(page.get_by_label("Reason for cancelling")).to_have_value("half typed")
+    await expect(page.get_by_label("Reason for cancelling")).to_be_focused()
     await visit.shot("job-running")
 
     await house.engine.claims.report([a_report(claim, result='{"sent": true}')])
@@ -101,14 +101,14 @@ async def test_each_action_on_a_job(house: House, visit: Visit) -> None:
     assert await status_of(house, ids["later"]) is JobStatus.PENDING
     await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
 
-    await page.get_by_label("Reason for canceling").fill("not needed")
+    await page.get_by_label("Reason for cancelling").fill("not needed")
     await page.get_by_role("button", name="Cancel").click()
     await page.get_by_role("dialog").get_by_role("button", name="No").click()
     assert await status_of(house, ids["later"]) is JobStatus.PENDING
     await page.get_by_role("button", name="Cancel").click()
     await page.get_by_role("dialog").get_by_role("button", name="Yes").click()
-    await visit.said("canceled")
-    assert (await house.engine.jobs.get(ids["later"])).last_error == "canceled: not needed"
+    await visit.said("cancelled")
+    assert (await house.engine.jobs.get(ids["later"])).last_error == "cancelled: not needed"
 
     await visit.go(f"/jobs/{ids['dead']}")
     await page.get_by_role("button", name="Replay").click()
@@ -126,8 +126,8 @@ async def test_of_two_operators_the_second_is_told(house: House, visit: Visit) -
 
     await page.evaluate("htmx.trigger(document.querySelector('form[hx-post$=run-now]'), 'submit')")
 
-    await visit.said("is canceled, so it cannot be run ahead of its time")
-    assert (await house.engine.jobs.get(job_id)).last_error == "canceled: by the other"
+    await visit.said("is cancelled, so it cannot be run ahead of its time")
+    assert (await house.engine.jobs.get(job_id)).last_error == "cancelled: by the other"
 
 
 async def test_a_filter_is_typed_while_the_list_goes_on(house: House, visit: Visit) -> None:
@@ -166,7 +166,7 @@ async def test_an_id_is_pasted_and_nonsense_is_explained(house: House, visit: Vi
     await visit.shot("jobs-nonsense")
 
 
-async def test_many_are_canceled_step_by_step(house: House, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_are_cancelled_step_by_step(house: House, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse.doors.dashboard.jobs.bulk.STEP", 10)
     await house.engine.jobs.submit([a_new_job(priority=number) for number in range(35)])
     page = await visit.go("/jobs?status=pending&topic=mail")
@@ -190,7 +190,7 @@ async def test_many_are_canceled_step_by_step(house: House, visit: Visit, monkey
     await visit.said("cannot be reached")
     await page.unroute("**/jobs/bulk")
     await page.get_by_role("button", name="Go on").click()
-    await expect(page.get_by_text("35 canceled.")).to_be_visible()
+    await expect(page.get_by_text("35 cancelled.")).to_be_visible()
     await visit.shot("bulk-done")
     await page.get_by_role("link", name="Back to the list").click()
     await expect(page.locator(f"#job-{late}")).to_be_visible()

@@ -65,7 +65,7 @@ async def test_a_page_says_that_the_server_is_away(migrated: Settings, visiting:
 async def test_a_page_that_cannot_be_kept_fresh_says_so_and_stays(
     migrated: Settings, visiting: Visiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 0)
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MAX_OF_MANY", 0)
     async with open_house(migrated) as house:
         page = await (await visiting(house)).go("/")
         await expect(page.locator("#trouble")).to_contain_text("This one stays as it was")

@@ -6,18 +6,18 @@ import pytest
 from playwright.async_api import expect
 
 import pulse
-from pulse.engine.dispatch.worker_stream import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, WorkerStream
 from tests.browser.conftest import PHONE, House, Visit, Visiting
 
 
-async def sit_down(house: House, *seats: Seat) -> None:
-    await house.engine.workers.duty(lambda: list(seats))()
+async def sit_down(house: House, *streams: WorkerStream) -> None:
+    await house.engine.workers.duty(lambda: list(streams))()
 
 
 @pytest.mark.parametrize("kind", ["light", "phone"])
 async def test_workers(house: House, visiting: Visiting, kind: str) -> None:
-    ours = Seat(f"shop/mail-{kind}", [Pool(("mail", "sms"), 10)], version=f"pulse-python/{pulse.__version__}")
-    old = Seat(f"shop/images-{kind}", [Pool(("images",), 4)], version="pulse-python/0.0.9")
+    ours = WorkerStream(f"shop/mail-{kind}", [Pool(("mail", "sms"), 10)], version=f"pulse-python/{pulse.__version__}")
+    old = WorkerStream(f"shop/images-{kind}", [Pool(("images",), 4)], version="pulse-python/0.0.9")
     await sit_down(house, ours, old)
     visit: Visit = await visiting(**({"viewport": PHONE} if kind == "phone" else {}))
 
@@ -35,6 +35,6 @@ async def test_nobody_and_then_somebody(house: House, visit: Visit) -> None:
     page = await visit.go("/workers")
     await expect(page.get_by_text("No worker is there.")).to_be_visible()
 
-    await sit_down(house, Seat("shop/late", [Pool(("mail",), 1)], version="go/1"))
+    await sit_down(house, WorkerStream("shop/late", [Pool(("mail",), 1)], version="go/1"))
 
     await expect(page.get_by_role("row", name="shop/late")).to_be_visible()

@@ -15,17 +15,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from pulse.delivery.wake import Delivered, Wake
-from pulse.engine.alarms.deliveries import Wakes
-from pulse.engine.alarms.records import Landed
-from pulse.engine.dispatch.worker_stream import Seat
+from pulse.delivery.wake import WakeRequest, WakeResult
+from pulse.engine.alarms.deliveries import DeliveryDuty
+from pulse.engine.alarms.records import FinishedDelivery
+from pulse.engine.dispatch.worker_stream import WorkerStream
 from pulse.engine.duties.duties import Duties
 from pulse.engine.schedules import fires
 from pulse.links.direct import DirectLink
 from pulse.links.remote.job_stream import JobStream
 from pulse.links.remote.servers import Servers
-from pulse.model.decisions.delivery import Ringing
-from pulse.model.jobs import Answer, Lease
+from pulse.model.decisions.delivery import AlarmClaim
+from pulse.model.jobs import Lease, ReportStatus
 from pulse.sdk.worker.heartbeats import Heartbeats
 from pulse.sdk.worker.process_handle import Process
 from pulse.sdk.worker.process_pool import ProcessPool
@@ -174,8 +174,8 @@ def charged_release() -> None:
 def no_release() -> None:
     """What is to be given back is thrown away."""
 
-    async def release(_: DirectLink, leases: Sequence[Lease]) -> list[Answer]:
-        return [Answer.ACCEPTED for _ in leases]
+    async def release(_: DirectLink, leases: Sequence[Lease]) -> list[ReportStatus]:
+        return [ReportStatus.ACCEPTED for _ in leases]
 
     _replace(DirectLink, "release", release)
 
@@ -236,7 +236,7 @@ def deaf_stream() -> None:
 @bug
 def cut_streams() -> None:
     """Told to stop, a server does not send its workers elsewhere."""
-    _replace(Seat, "dismiss", lambda *_, **__: None)
+    _replace(WorkerStream, "dismiss", lambda *_, **__: None)
 
 
 # --- schedules
@@ -247,15 +247,15 @@ def cursor_first() -> None:
     """The cursor is moved in one transaction, and the jobs are made in the next."""
 
     async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
-        moved = await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
+        moved = await fire_schedules(conn, plans=plans, jobs=[], notes=[], cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
-        fired = await fire_schedules(conn, plans=[], made=made, noted=noted, cause=cause)
+        fired = await fire_schedules(conn, plans=[], jobs=made, notes=noted, cause=cause)
         return fired._replace(moved=moved.moved)
 
     fire_schedules = schedules.fire_schedules
     _replace(schedules, "fire_schedules", fire)
-    _replace(fires, "following_of_usual", lambda _: None)
+    _replace(fires, "regular_successor", lambda _: None)
 
 
 @bug
@@ -264,14 +264,14 @@ def jobs_first() -> None:
 
     async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
         own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in made]
-        await fire_schedules(conn, plans=[], made=own, noted=noted, cause=cause)
+        await fire_schedules(conn, plans=[], jobs=own, notes=noted, cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
-        return await fire_schedules(conn, plans=plans, made=[], noted=[], cause=cause)
+        return await fire_schedules(conn, plans=plans, jobs=[], notes=[], cause=cause)
 
     fire_schedules = schedules.fire_schedules
     _replace(schedules, "fire_schedules", fire)
-    _replace(fires, "following_of_usual", lambda _: None)
+    _replace(fires, "regular_successor", lambda _: None)
     _edit("fire_schedules", "where is_known is null", "where true")
     _edit("fire_schedules", "run_at, job_id from new", "run_at, job_id from new on conflict do nothing")
 
@@ -288,21 +288,21 @@ def deaf_to_pauses() -> None:
 def record_before_delivery() -> None:
     """Counted as delivered first, and delivered then."""
 
-    async def deliver(self: Wakes, ringing: Any, deliverer: Any) -> Delivered:
-        hoped = Delivered(status=200, error=None, answer="", duration=timedelta())
-        self.records.landed.append(Landed(ringing, time.monotonic(), hoped))
-        self.records.loop.wake_within(timedelta())
+    async def deliver(self: DeliveryDuty, claim: Any, deliverer: Any) -> WakeResult:
+        hoped = WakeResult(status=200, error=None, answer="", duration=timedelta())
+        self.records.finished.append(FinishedDelivery(claim, time.monotonic(), hoped))
+        self.records.loop.run_within(timedelta())
         await asyncio.sleep(0.3)
-        wake = Wake(id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers)
-        delivered: Delivered = await deliverer.deliver(wake, secrets=self._secrets)
+        wake = WakeRequest(id=claim.wake_id, url=claim.url, body=claim.body(), headers=claim.headers)
+        delivered: WakeResult = await deliverer.deliver(wake, secrets=self._secrets)
         return delivered
 
-    _replace(Wakes, "_deliver", deliver)
+    _replace(DeliveryDuty, "_deliver", deliver)
 
 
 @bug
 def wake_id_made_anew() -> None:
-    _replace(Ringing, "wake_id", property(lambda _: str(uuid4())))
+    _replace(AlarmClaim, "wake_id", property(lambda _: str(uuid4())))
 
 
 @bug

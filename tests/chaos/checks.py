@@ -14,7 +14,7 @@ from uuid import UUID
 from tests.chaos.notes import Note
 from tests.chaos.story import Move, Story, pid_of
 
-FINISHED = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+FINISHED = ("COMPLETED", "DEAD_LETTERED", "CANCELLED")
 TAKEN = ("COMPLETE:ACCEPTED", "COMPLETE:ALREADY")
 EXPIRED = "worker lease expired"
 SHOWN = 5

@@ -116,7 +116,7 @@ async def open_stage(server: Server, folder: Path, title: str, *, bug: str | Non
     )
     await migrate(settings)
     async with open_engine(settings) as engine:
-        engine.wakeups.start(listen=False)
+        engine.notifications.start(listen=False)
         conn = await asyncpg.connect(settings.database_url)
         await conn.execute(HISTORY)
         fleet = Fleet(folder, _environment(settings) | ({bugs.BUG: bug} if bug else {}))

@@ -1,7 +1,7 @@
 """What happened in a run, in the order in which the database did it?
 
-A trigger appends every move of every job to `chaos.history`, in the transaction that makes it. Moves of one job are
-ordered by its row's lock, so the sequence is their true order. The notes of the processes stand beside it.
+A trigger appends every move of every job to `chaos.history`, in the transaction that makes it. The moves of one job
+are ordered by its row's lock, so the sequence is their true order. The notes of the processes stand beside it.
 """
 
 from __future__ import annotations

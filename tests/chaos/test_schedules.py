@@ -35,7 +35,7 @@ SCHEDULERS = 3
 SOON = 0.1  # seconds after the clock was moved: about as long as it takes to fire what is due
 COMMAND = (sys.executable, "-m", "tests.chaos.scheduler")
 FOR_EVER = f"{20 * 365 * DAY}s"
-KEPT = {f"PULSE_KEEP_{what}": FOR_EVER for what in ("FIRES", "COMPLETED", "CANCELED", "DEAD_LETTERED")}
+KEPT = {f"PULSE_KEEP_{what}": FOR_EVER for what in ("FIRES", "COMPLETED", "CANCELLED", "DEAD_LETTERED")}
 IS_SETTLED = """
 select not exists (select from pulse.schedules where next_run_at <= pulse.now() and paused_at is null)
     and not exists (
@@ -168,7 +168,7 @@ class World:
         for each in self.all:
             each.fresh.clear()
         self._is_acting.clear()
-        self.stage.engine.wakeups.wake_later(timedelta())
+        self.stage.engine.notifications.notify_due_soon(timedelta())
 
     async def settle(self) -> None:
         """Until nothing is due."""
@@ -292,7 +292,7 @@ class World:
             [each.id for each in overlapping],
         )
         await self.stage.engine.jobs.cancel_many([row["id"] for row in rows])
-        self.stage.engine.wakeups.wake_later(timedelta())
+        self.stage.engine.notifications.notify_due_soon(timedelta())
         await self.settle()
         for each in overlapping:
             each.finish()

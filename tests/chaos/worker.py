@@ -11,7 +11,7 @@ from typing import Any
 
 from pulse.event_loop import run
 from pulse.links.opening import open_link
-from pulse.model.jobs import Answer, Lease, Report
+from pulse.model.jobs import Lease, Report, ReportStatus
 from pulse.sdk.worker.worker import Worker
 from pulse.settings import Settings
 from tests.chaos import notes
@@ -22,16 +22,16 @@ def note_answers(link: Any) -> None:
     """What is noted was answered; what was answered may not have been noted, if we died in between."""
     report, release = link.report, link.release
 
-    async def noted_report(reports: Sequence[Report]) -> list[Answer]:
-        answers: list[Answer] = await report(reports)
+    async def noted_report(reports: Sequence[Report]) -> list[ReportStatus]:
+        answers: list[ReportStatus] = await report(reports)
         notes.take_many(
             ("report", report.id, report.lease_id, f"{report.outcome}:{answer}")
             for report, answer in zip(reports, answers, strict=True)
         )
         return answers
 
-    async def noted_release(leases: Sequence[Lease]) -> list[Answer]:
-        answers: list[Answer] = await release(leases)
+    async def noted_release(leases: Sequence[Lease]) -> list[ReportStatus]:
+        answers: list[ReportStatus] = await release(leases)
         notes.take_many(
             ("release", lease.id, lease.lease_id, answer) for lease, answer in zip(leases, answers, strict=True)
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pulse.delivery.wake import Wake
+from pulse.delivery.wake import WakeRequest
 from pulse.delivery.webhook import Deliverer
 from pulse.settings import Settings
 
@@ -110,9 +110,9 @@ def some_settings(**given: Any) -> Settings:
     return Settings(**(usual | given))
 
 
-def a_wake(url: str | None, **given: Any) -> Wake:
+def a_wake(url: str | None, **given: Any) -> WakeRequest:
     usual: dict[str, Any] = {"id": "wake_1", "body": b'{"attempt":1}', "headers": {}}
-    return Wake(url=url, **(usual | given))
+    return WakeRequest(url=url, **(usual | given))
 
 
 def a_deliverer(*, resolve: Callable[[str], Sequence[str]] | None = None, **given: Any) -> Deliverer:

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from pulse.delivery.answers import BODY_LIMIT, BYTES_LIMIT, _BoundedHandler
-from pulse.delivery.wake import Delivered
+from pulse.delivery.wake import WakeResult
 from tests.delivery.endpoints import OK, Behaviour, Dials, Endpoint, a_deliverer, a_wake, answering, endpoint
 
 SHORT = timedelta(seconds=0.3)
@@ -37,7 +37,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     return counted
 
 
-async def delivered_to(behave: Behaviour, deadline: timedelta = timedelta(seconds=3)) -> tuple[Delivered, Endpoint]:
+async def delivered_to(behave: Behaviour, deadline: timedelta = timedelta(seconds=3)) -> tuple[WakeResult, Endpoint]:
     async with endpoint(behave) as made, a_deliverer(alarm_deadline=deadline) as deliverer:
         begun = time.monotonic()
         found = await deliverer.deliver(a_wake(f"{made.url}?token=hunter2"), secrets=[])

@@ -41,8 +41,8 @@ METRICS = {
 }
 VALUES = {
     "topic": ["mail", "images"],
-    "status": ["pending", "running", "scheduled", "retrying", "dead_lettered", "completed", "canceled"],
-    "outcome": ["completed", "retried", "dead_lettered", "canceled", "snoozed", "released"],
+    "status": ["pending", "running", "scheduled", "retrying", "dead_lettered", "completed", "cancelled"],
+    "outcome": ["completed", "retried", "dead_lettered", "cancelled", "snoozed", "released"],
     "state": ["active", "paused", "completed", "broken", "disabled"],
     "duty": ["reap", "fire"],
     "version": ["0.1.0"],

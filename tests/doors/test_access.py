@@ -35,8 +35,8 @@ from tests.clock import FrozenClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "access.md").read_text()
 TOPIC = "mail"
-PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.TEND, Right.WORK}
-PER_TOPIC |= {Right.SET_ALARM, Right.SEE_ALARM, Right.TEND_ALARM}  # or per owner
+PER_TOPIC = {Right.SUBMIT, Right.FOLLOW, Right.MANAGE, Right.WORK}
+PER_TOPIC |= {Right.SET_ALARM, Right.VIEW_ALARM, Right.MANAGE_ALARM}  # or per owner
 OF_ALL_TOPICS = {"/pulse.v1.Schedules/SyncSchedules"}
 PATIENCE = 10
 
@@ -383,14 +383,14 @@ async def test_what_a_stranger_sends_is_not_even_read(client: Client, tokens: To
         (["alarms:a"], Right.SET_ALARM, "b", "alarms:b, which setting alarms of owner 'b' needs; it has alarms:a"),
         (
             ["alarms:a"],
-            Right.TEND_ALARM,
+            Right.MANAGE_ALARM,
             "b",
-            "alarms:b or operate, which tending alarms of owner 'b' needs; it has alarms:a",
+            "alarms:b or operate, which managing alarms of owner 'b' needs; it has alarms:a",
         ),
-        (["read"], Right.TEND, None, "submit or operate, which acting on jobs and schedules needs; it has read"),
+        (["read"], Right.MANAGE, None, "submit or operate, which acting on jobs and schedules needs; it has read"),
         (["read"], Right.OPERATE, "*", "operate, which operating needs; it has read"),
-        (["submit"], Right.SEE, None, "read, which listing needs; it has submit"),
-        (["work"], Right.SEE_ALARM, "b", "alarms:b or read, which seeing alarms of owner 'b' needs; it has work"),
+        (["submit"], Right.VIEW, None, "read, which listing needs; it has submit"),
+        (["work"], Right.VIEW_ALARM, "b", "alarms:b or read, which viewing alarms of owner 'b' needs; it has work"),
         ([], Right.OPERATE, None, "operate, which operating needs; it has no scope that this server knows"),
         ([f"work:{n}" for n in range(12)], Right.SUBMIT, None, "submit, which .* needs; it has .*work:9, …"),
     ],
@@ -581,7 +581,7 @@ async def test_streams_that_need_no_token_are_limited_together(tokens: Tokens) -
 async def test_one_connection_has_so_many_streams_and_no_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.grpc.port.MOST_STREAMS", 2)
+    monkeypatch.setattr("pulse.doors.grpc.port.MAX_STREAMS", 2)
     listening = replace(settings, listen="127.0.0.1:0")
     async with open_server(listening) as server, grpc.aio.insecure_channel(str(server.address)) as channel:
         watch: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")

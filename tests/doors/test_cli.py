@@ -590,16 +590,16 @@ def test_json_has_the_fields_of_the_model_and_embeds_what_is_json(pulse: Pulse) 
     assert [attempt["error"] for attempt in shown["attempts"]] == ["boom"]
 
 
-def test_jobs_are_canceled_one_by_one(pulse: Pulse) -> None:
+def test_jobs_are_cancelled_one_by_one(pulse: Pulse) -> None:
     waiting, done = pulse.submit(topic="wait"), pulse.dead_letter()
 
     result = pulse("jobs", "cancel", waiting, done, UNKNOWN, "--reason", "sent by hand")
 
     assert result.exit_code == 4
-    assert result.stdout == f"{waiting} canceled\n"
+    assert result.stdout == f"{waiting} cancelled\n"
     assert [line[:6] for line in result.stderr.splitlines()] == ["Error:", "Error:"]
-    assert pulse.get(waiting).status is JobStatus.CANCELED
-    assert pulse.get(waiting).last_error == "canceled: sent by hand"
+    assert pulse.get(waiting).status is JobStatus.CANCELLED
+    assert pulse.get(waiting).last_error == "cancelled: sent by hand"
 
 
 def test_outcomes_in_json(pulse: Pulse) -> None:
@@ -609,7 +609,7 @@ def test_outcomes_in_json(pulse: Pulse) -> None:
 
     assert result.exit_code == 3
     document = json.loads(result.stdout)
-    assert document["canceled"] == 1
+    assert document["cancelled"] == 1
     assert document["outcomes"][0] == {"id": str(waiting), "error": None}
     assert document["outcomes"][1]["error"]["code"] == "job_not_found"
 
@@ -691,7 +691,7 @@ def test_what_is_done_in_batches_is_all_done(pulse: Pulse, monkeypatch: pytest.M
     assert pulse.json("jobs", "replay", *dead[:3])["replayed"] == 3
     assert pulse.json("jobs", "replay", "--all", "--limit", 3, "--yes")["left"] == 1
     assert pulse.json("jobs", "replay", "--all", "--yes") == {"replayed": 1, "left": 0, "next": None}
-    assert pulse.json("jobs", "cancel", *dead)["canceled"] == 7
+    assert pulse.json("jobs", "cancel", *dead)["cancelled"] == 7
 
 
 def test_long_work_shows_on_a_terminal_that_it_goes_on_and_nowhere_else(pulse: Pulse) -> None:

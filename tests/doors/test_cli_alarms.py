@@ -353,7 +353,7 @@ def test_an_alarm_is_paused_resumed_fired_and_cancelled(pulse: Pulse) -> None:
     assert pulse.get("n").paused_at is not None
     assert re.fullmatch(r"n goes on; next in .*\.\n", pulse("resume", alarm.id).output)
     assert pulse.json("resume", "n")["paused_at"] is None
-    assert pulse("cancel", "n").output == "n is canceled.\n"
+    assert pulse("cancel", "n").output == "n is cancelled.\n"
     assert pulse.json("cancel", alarm.id)["status"] == "cancelled"
     for deed in ("pause", "fire"):
         assert pulse(deed, "n").exit_code == 4

@@ -73,7 +73,7 @@ class Pulse:
 
     def jobs(self) -> list[Job]:
         async def read(engine: Engine) -> list[Job]:
-            return (await engine.jobs.find(limit=500)).jobs
+            return (await engine.jobs.list_page(limit=500)).jobs
 
         return use(self.settings, read)
 
@@ -463,13 +463,13 @@ def test_on_a_terminal_one_is_asked_before_a_delete(pulse: Pulse, typed: str, co
 
 def test_schedules_are_listed_by_what_they_have_in_common(pulse: Pulse) -> None:
     pulse.create("a", *DAILY, "--topic", "mail", "--tag", "vip")
-    pulse.create("b", "--task", "shop.sweep", "--every", "1h")
-    pulse.create("c", "--task", "shop.sweep", "--after", "1h")
+    pulse.create("b", "--task", "shop.act_on_all", "--every", "1h")
+    pulse.create("c", "--task", "shop.act_on_all", "--after", "1h")
     pulse("pause", "b")
     pulse.fire_late("c", "2 hours")
 
     assert pulse.names() == ["a", "b", "c"]
-    assert pulse.names("--task", "shop.sweep") == ["b", "c"]
+    assert pulse.names("--task", "shop.act_on_all") == ["b", "c"]
     assert pulse.names("--topic", "mail") == pulse.names("--tag", "vip") == ["a"]
     assert pulse.names("--paused") == ["b"]
     assert pulse.names("--not-paused") == ["a", "c"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulse.engine.dispatch.worker_stream import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, WorkerStream
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json
@@ -32,8 +32,8 @@ def test_nobody_is_there(env: dict[str, str]) -> None:
 
 
 async def test_who_is_there(engine: Engine, env: dict[str, str]) -> None:
-    seat = Seat("shop/w1", [Pool(("mail", "render"), 10), Pool(("render",), 2)], version="plain/1")
-    await engine.workers.duty(lambda: [seat])()
+    stream = WorkerStream("shop/w1", [Pool(("mail", "render"), 10), Pool(("render",), 2)], version="plain/1")
+    await engine.workers.duty(lambda: [stream])()
 
     [worker] = (await asyncio.to_thread(call_json, "workers", **env))["workers"]
     shown = (await asyncio.to_thread(call, "workers", **env)).output
@@ -51,10 +51,10 @@ async def test_who_is_there(engine: Engine, env: dict[str, str]) -> None:
 
 
 async def test_who_has_left_is_gone_with_the_next_word(engine: Engine, env: dict[str, str]) -> None:
-    seats = [Seat(f"shop/w{n}", [Pool(("mail",), 1)]) for n in range(2)]
-    note = engine.workers.duty(lambda: seats)
+    streams = [WorkerStream(f"shop/w{n}", [Pool(("mail",), 1)]) for n in range(2)]
+    note = engine.workers.duty(lambda: streams)
     await note()
-    del seats[0]
+    del streams[0]
     await note()
 
     [left] = (await asyncio.to_thread(call_json, "workers", **env))["workers"]

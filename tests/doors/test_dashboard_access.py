@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pulse.doors.dashboard.app import ACTIONS, VIEWS
-from pulse.doors.dashboard.guard import MOST_FAILURES
+from pulse.doors.dashboard.guard import MAX_FAILURES
 from pulse.engine.engine import Engine
 from pulse.engine.sessions import IDLE, LIFETIME
 from pulse.settings import Settings
@@ -134,7 +134,7 @@ async def test_what_is_no_token_is_refused_and_not_repeated(closed: Closed, secr
 
 
 async def test_guessing_is_stopped(closed: Closed) -> None:
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         assert (await closed.sign_in("wrong")).status_code == 401
 
     answer = await closed.sign_in("wrong")
@@ -145,7 +145,7 @@ async def test_guessing_is_stopped(closed: Closed) -> None:
 
 async def test_wrong_tokens_of_others_do_not_keep_a_right_one_out(closed: Closed) -> None:
     """Behind a proxy that is not listed, everybody has one address."""
-    for _ in range(2 * MOST_FAILURES):
+    for _ in range(2 * MAX_FAILURES):
         await closed.sign_in("wrong")
 
     assert (await closed.sign_in(closed.secrets["admin"])).status_code == 303

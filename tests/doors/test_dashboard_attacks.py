@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from pulse.doors.dashboard.app import VIEWS
-from pulse.doors.dashboard.guard import MOST_FAILURES
+from pulse.doors.dashboard.guard import MAX_FAILURES
 from pulse.doors.dashboard.live import Live
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.jobs import Outcome
@@ -94,14 +94,14 @@ async def test_no_header_makes_a_deed_of_a_look(closed: Closed, engine: Engine, 
 
 
 async def test_guessing_many_at_once_is_stopped_as_well(closed: Closed) -> None:
-    wrong = ["pulse_" + f"{number:043}" for number in range(3 * MOST_FAILURES)]
+    wrong = ["pulse_" + f"{number:043}" for number in range(3 * MAX_FAILURES)]
     answers = await asyncio.gather(*(closed.sign_in(secret) for secret in wrong))
 
-    assert sorted(answer.status_code for answer in answers) == [401] * MOST_FAILURES + [429] * 2 * MOST_FAILURES
+    assert sorted(answer.status_code for answer in answers) == [401] * MAX_FAILURES + [429] * 2 * MAX_FAILURES
 
 
 async def test_a_name_for_the_address_made_up_by_the_caller_is_not_believed(closed: Closed) -> None:
-    for number in range(MOST_FAILURES):
+    for number in range(MAX_FAILURES):
         await closed.sign_in(
             "wrong", headers={"x-forwarded-for": f"10.0.0.{number}", "forwarded": f"for=10.1.0.{number}"}
         )
@@ -113,7 +113,7 @@ async def test_behind_a_proxy_of_ours_each_address_has_its_own_guesses(settings:
     await engine.tokens.create("admin", ["admin"])
     async with served_http(settings, http_proxies="127.0.0.0/8") as http:
         closed = Closed(http, {})
-        for number in range(MOST_FAILURES):  # the guesser writes something in front, and the proxy who it is
+        for number in range(MAX_FAILURES):  # the guesser writes something in front, and the proxy who it is
             await closed.sign_in("wrong", headers={"x-forwarded-for": f"198.51.100.{number}, 203.0.113.7"})
 
         assert (await closed.sign_in("wrong", headers={"x-forwarded-for": "203.0.113.7"})).status_code == 429
@@ -126,14 +126,14 @@ async def test_who_is_no_proxy_of_ours_is_not_believed_though_there_are_some(
     await engine.tokens.create("admin", ["admin"])
     async with served_http(settings, http_proxies="10.0.0.0/8, ::1") as http:
         closed = Closed(http, {})
-        told = [{"x-forwarded-for": f"203.0.113.{number}"} for number in range(MOST_FAILURES + 1)]
+        told = [{"x-forwarded-for": f"203.0.113.{number}"} for number in range(MAX_FAILURES + 1)]
         statuses = [(await closed.sign_in("wrong", headers=headers)).status_code for headers in told]
 
-    assert statuses == [401] * MOST_FAILURES + [429]
+    assert statuses == [401] * MAX_FAILURES + [429]
 
 
 async def test_who_signs_in_often_is_not_taken_for_a_guesser(closed: Closed) -> None:
-    for _ in range(MOST_FAILURES + 1):
+    for _ in range(MAX_FAILURES + 1):
         assert (await closed.sign_in(closed.secrets["admin"])).status_code == 303
 
 
@@ -192,7 +192,7 @@ async def test_who_may_only_look_gets_no_buttons_from_the_stream_of_another(clos
 
 async def test_the_pages_that_are_kept_fresh_are_not_without_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every query is one, and each asks the database for itself."""
-    monkeypatch.setattr("pulse.doors.dashboard.live.MOST_ROOMS", 2)
+    monkeypatch.setattr("pulse.doors.dashboard.live.MAX_GROUPS", 2)
     live = Live()
 
     async def draw() -> str:
@@ -210,7 +210,7 @@ async def test_the_pages_that_are_kept_fresh_are_not_without_number(monkeypatch:
 
 
 async def test_who_asks_for_a_page_too_many_is_told(open_http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.live.MOST_ROOMS", 1)
+    monkeypatch.setattr("pulse.doors.dashboard.live.MAX_GROUPS", 1)
     async with following(open_http) as news:
         await anext(news)
         assert await too_many(open_http, "/live?x=1") == (
@@ -227,7 +227,7 @@ async def too_many(http: Http, path: str) -> str:
 
 
 async def test_one_session_does_not_take_the_streams_of_all(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_ONE", 2)
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MAX_OF_ONE", 2)
     async with AsyncExitStack() as stack:
         await closed.sign_in(closed.secrets["admin"])
         streams = [await stack.enter_async_context(following(closed.http, f"/live/workers?x={n}")) for n in "01"]
@@ -245,7 +245,7 @@ async def test_one_session_does_not_take_the_streams_of_all(closed: Closed, monk
 async def test_many_sessions_of_one_token_do_not_take_them_either(
     closed: Closed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 2)
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MAX_OF_MANY", 2)
     async with AsyncExitStack() as stack:
         streams = []  # one that nobody holds would be closed
         for number in range(2):
@@ -260,7 +260,7 @@ async def test_many_sessions_of_one_token_do_not_take_them_either(
 async def test_without_sign_in_each_address_has_its_streams_and_gives_them_back(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.guard.MOST_OF_MANY", 1)
+    monkeypatch.setattr("pulse.doors.dashboard.guard.MAX_OF_MANY", 1)
     async with served_http(settings, http_proxies="127.0.0.1") as http:
         live: Live = http.server._http._server.config.app.state.live  # type: ignore[union-attr]
         async with following(http, "/live/workers") as news:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from pulse.engine.dispatch.worker_stream import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, WorkerStream
 from pulse.engine.engine import Engine
 from pulse.model.jobs import JobStatus, Outcome
 from pulse.model.schedules import NewSchedule
@@ -76,7 +76,7 @@ async def test_sql_in_a_filter_is_text(http: Http, engine: Engine) -> None:
 
     for name in ("topic", "task", "tag", "error"):
         assert "No job matches" in await read(http, f"/jobs?{name}={segment(chr(39) + ' or 1=1; drop table jobs; --')}")
-    assert len((await engine.jobs.find()).jobs) == 1
+    assert len((await engine.jobs.list_page()).jobs) == 1
 
 
 async def test_an_id_leads_to_its_job_and_a_job_that_is_gone_is_not_found(http: Http, engine: Engine) -> None:
@@ -96,8 +96,8 @@ async def test_everything_a_user_or_worker_writes_is_shown_as_text(http: Http, e
     claim = await claim_one(engine, HOSTILE_NAME, worker=HOSTILE_NAME)
     await engine.claims.report([a_report(claim, Outcome.DISCARD, error=HOSTILE, traceback=HOSTILE * 100)])
     await engine.jobs.pause(HOSTILE_NAME, reason=HOSTILE)
-    seat = Seat(HOSTILE_NAME, [Pool((HOSTILE_NAME,), 3)], version=HOSTILE_NAME)
-    await engine.workers.duty(lambda: [seat])()
+    stream = WorkerStream(HOSTILE_NAME, [Pool((HOSTILE_NAME,), 3)], version=HOSTILE_NAME)
+    await engine.workers.duty(lambda: [stream])()
 
     paths = ["/", "/jobs", f"/jobs?topic={segment(HOSTILE_NAME)}&status=dead_lettered", f"/jobs/{job_id}", "/workers"]
     paths += [f"/topics/{segment(HOSTILE_NAME)}", f"/jobs/bulk?status=dead_lettered&topic={segment(HOSTILE_NAME)}"]
@@ -170,7 +170,7 @@ async def test_two_operators_and_one_job(http: Http, engine: Engine) -> None:
     for job_id, deed, status, said in [
         (later, "run-now", JobStatus.PENDING, "is already waiting for a worker"),
         (dead, "replay", JobStatus.PENDING, waiting),
-        (dead, "cancel", JobStatus.CANCELED, "is already canceled"),
+        (dead, "cancel", JobStatus.CANCELLED, "is already cancelled"),
     ]:
         first = await post(http, f"/jobs/{job_id}/{deed}")
         job = await engine.jobs.get(job_id)  # type: ignore[arg-type]
@@ -200,8 +200,8 @@ async def test_a_bulk_touches_what_was_there_at_the_preview_and_says_what_had_ch
         fields.pop("reason", None)
 
     assert "5 pending jobs" in re.sub(r"\s+", " ", preview)
-    assert [step.split(" canceled")[0] for step in steps] == ["2 of 5", "4 of 5", "5"]
-    assert {(await engine.jobs.get(job)).last_error for job in jobs} == {"canceled: sent twice"}
+    assert [step.split(" cancelled")[0] for step in steps] == ["2 of 5", "4 of 5", "5"]
+    assert {(await engine.jobs.get(job)).last_error for job in jobs} == {"cancelled: sent twice"}
     assert (await engine.jobs.get(late)).status is JobStatus.PENDING
 
 
@@ -219,7 +219,7 @@ async def test_dead_letters_are_replayed_together_but_not_those_that_died_later(
     assert (await engine.jobs.get(second)).status is JobStatus.DEAD_LETTERED
 
 
-async def test_running_jobs_are_canceled_together_but_not_those_that_were_claimed_later(
+async def test_running_jobs_are_cancelled_together_but_not_those_that_were_claimed_later(
     http: Http, engine: Engine
 ) -> None:
     first, second = await submit_one(engine), await submit_one(engine)
@@ -230,8 +230,8 @@ async def test_running_jobs_are_canceled_together_but_not_those_that_were_claime
 
     answer = await post(http, "/jobs/bulk", **fields)
 
-    assert "1 canceled" in answer.text
-    assert (await engine.jobs.get(first)).status is JobStatus.CANCELED
+    assert "1 cancelled" in answer.text
+    assert (await engine.jobs.get(first)).status is JobStatus.CANCELLED
     assert (await engine.jobs.get(second)).status is JobStatus.RUNNING
 
 
@@ -246,7 +246,7 @@ async def test_a_bulk_without_its_preview_is_refused(http: Http, engine: Engine,
 
 
 async def test_a_bulk_needs_a_state(http: Http) -> None:
-    for query in ("", "?status=completed", "?status=canceled"):
+    for query in ("", "?status=completed", "?status=cancelled"):
         assert "choose a state" in await read(http, f"/jobs/bulk{query}", status=400)
 
 
@@ -256,7 +256,7 @@ async def test_a_topic_that_nobody_knows_is_empty_and_one_that_cannot_be_is_refu
     assert "is not one" in await read(http, "/topics/mail?range=century", status=400)
 
 
-async def test_a_job_canceled_while_it_ran_still_tells_who_had_it(http: Http, engine: Engine) -> None:
+async def test_a_job_cancelled_while_it_ran_still_tells_who_had_it(http: Http, engine: Engine) -> None:
     job_id = await submit_one(engine)
     await claim_one(engine, worker="shop/mail-1")
     await engine.jobs.cancel(job_id, reason="a duplicate")
@@ -270,7 +270,7 @@ async def test_a_job_canceled_while_it_ran_still_tells_who_had_it(http: Http, en
 async def test_a_server_that_ends_takes_its_workers_off_the_page(settings: Settings, engine: Engine) -> None:
     async with served_http(settings) as leaving:
         workers = leaving.server._engine.workers
-        await workers.duty(lambda: [Seat("shop/w1", [Pool(("mail",), 1)])])()
+        await workers.duty(lambda: [WorkerStream("shop/w1", [Pool(("mail",), 1)])])()
         assert [worker.name for worker in await engine.workers.list()] == ["shop/w1"]
 
     assert await engine.workers.list() == []

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pulse.doors.dashboard.live import Live, News
+from pulse.doors.dashboard.live import Live, PageUpdate
 from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
@@ -170,7 +170,11 @@ async def test_trouble_is_told_once_and_so_is_its_end() -> None:
     seen.append(await anext(news))
     await news.aclose()  # type: ignore[attr-defined]
 
-    assert seen == [News("page", "first"), News("trouble", "the database is away"), News("page", "first")]
+    assert seen == [
+        PageUpdate("page", "first"),
+        PageUpdate("trouble", "the database is away"),
+        PageUpdate("page", "first"),
+    ]
     assert live._rooms == {}
 
 
@@ -203,7 +207,7 @@ async def test_who_comes_later_sees_what_there_is_at_once() -> None:
     first = live.follow("key", drawn, 60)
     await anext(first)
     second = live.follow("key", drawn, 60)
-    assert await anext(second) == News("page", "first")
+    assert await anext(second) == PageUpdate("page", "first")
     assert drawn.looks == 1
     live.touch()
     drawn.text = "second"
@@ -215,7 +219,7 @@ async def test_who_comes_later_sees_what_there_is_at_once() -> None:
 def test_a_page_travels_whole() -> None:
     text = "a\r\nb\n\ndata: c\rd\x00\ud800"
 
-    encoded = News("page", text).encode()
+    encoded = PageUpdate("page", text).encode()
 
     assert encoded.startswith(b"event: page\n")
     assert encoded.endswith(b"\n\n")

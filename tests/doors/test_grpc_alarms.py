@@ -120,7 +120,7 @@ async def client(engine: Engine, clock: FrozenClock) -> AsyncIterator[Client]:
 @pytest.fixture
 async def engine(engine: Engine) -> AsyncIterator[Engine]:
     yield engine
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 @pytest.fixture
@@ -137,12 +137,12 @@ def an_alarm(**given: Any) -> NewAlarm:
 
 async def deliver(engine: Engine) -> None:
     """All that is due, to the end."""
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     while not await wakes.step():
         pass
-    while wakes._flying or wakes.records.landed:
-        if wakes._flying:
-            await asyncio.wait(list(wakes._flying))
+    while wakes._in_flight or wakes.records.finished:
+        if wakes._in_flight:
+            await asyncio.wait(list(wakes._in_flight))
         await wakes.records.record()
 
 
@@ -348,7 +348,7 @@ async def test_lists_are_filtered_and_come_in_pages(alarms: Waking) -> None:
     await alarms.cancel(made[2].id)
 
     async def labels(**wanted: Any) -> list[str]:
-        return [each.label for each in (await alarms.find(AlarmFilter(**wanted))).alarms]
+        return [each.label for each in (await alarms.list_page(AlarmFilter(**wanted))).alarms]
 
     assert await labels() == ["l4", "l3", "l2", "l1", "l0"]
     assert await labels(owner="o0") == ["l4", "l2", "l0"]
@@ -356,8 +356,8 @@ async def test_lists_are_filtered_and_come_in_pages(alarms: Waking) -> None:
     assert await labels(paused=True) == ["l1"]
     assert await labels(paused=False, owner="o1") == ["l3"]
     assert await labels(label="l3") == ["l3"]
-    first = await alarms.find(limit=3)
-    second = await alarms.find(after=first.next, limit=3)
+    first = await alarms.list_page(limit=3)
+    second = await alarms.list_page(after=first.next, limit=3)
     assert [each.label for each in (*first.alarms, *second.alarms)] == ["l4", "l3", "l2", "l1", "l0"]
     assert second.next is None
 
@@ -373,7 +373,7 @@ async def test_a_page_that_would_not_fit_is_cut_short(engine: Engine, clock: Fro
         after: str | None = None
         pages = 0
         while pages == 0 or after:
-            page = await alarms.find(after=after, limit=500)
+            page = await alarms.list_page(after=after, limit=500)
             found, after, pages = found + page.alarms, page.next, pages + 1
 
     assert len({alarm.id for alarm in found}) == len(found) == 80
@@ -404,9 +404,9 @@ WRONG: dict[str, tuple[Callable[[Waking], Any], type[PulseError]]] = {
     "an empty name": (lambda on: on.get(""), InvalidName),
     "a name of the wrong kind": (lambda on: on.get(7), InvalidName),  # type: ignore[arg-type]
     "an empty owner": (lambda on: on.get("n", owner=""), InvalidName),
-    "no page": (lambda on: on.find(limit=0), InvalidOption),
-    "too large a page": (lambda on: on.find(limit=501), InvalidOption),
-    "a page that is none": (lambda on: on.find(after="x"), InvalidFilter),
+    "no page": (lambda on: on.list_page(limit=0), InvalidOption),
+    "too large a page": (lambda on: on.list_page(limit=501), InvalidOption),
+    "a page that is none": (lambda on: on.list_page(after="x"), InvalidFilter),
     "no deliveries": (lambda on: on.deliveries("n", limit=0), InvalidOption),
     "deliveries of nobody": (lambda on: on.deliveries(NOWHERE), AlarmNotFound),
     "the past": (lambda on: on.set(an_alarm(fire_at=NOON)), InvalidAlarm),
@@ -425,7 +425,7 @@ async def test_a_mistake_is_the_same_error_on_either_way(alarms: Waking, engine:
         await call(alarms)
 
     assert type(caught.value) is kind or isinstance(caught.value, kind)
-    assert (await engine.alarms.find()).alarms == []
+    assert (await engine.alarms.list_page()).alarms == []
 
 
 def ask(**given: Any) -> tuple[str, pb.SetAlarmRequest]:
@@ -521,13 +521,13 @@ async def test_a_bad_message_is_refused_with_a_code_and_changes_nothing(
     await engine.alarms.set(an_alarm(name="over", url=endpoint.url, delay=SECOND))
     await clock.advance(MINUTE)
     await deliver(engine)
-    before = (await engine.alarms.find()).alarms, await engine.alarms.secrets()
+    before = (await engine.alarms.list_page()).alarms, await engine.alarms.secrets()
 
     answer = await refused(getattr(client.alarms, method)(request))
 
     assert (answer.status, answer.code) == (status, code)
     assert answer.message
-    assert ((await engine.alarms.find()).alarms, await engine.alarms.secrets()) == before
+    assert ((await engine.alarms.list_page()).alarms, await engine.alarms.secrets()) == before
 
 
 async def test_what_is_left_out_has_its_default(client: Client, engine: Engine) -> None:
@@ -564,17 +564,17 @@ async def test_without_an_owner_it_is_the_callers_own(
 
         assert made.owner == owner
         assert await alarms.get("n") == await alarms.get("n", owner=owner) == await alarms.get(made.id) == made
-        assert [each.id for each in (await alarms.find()).alarms] == [made.id]
+        assert [each.id for each in (await alarms.list_page()).alarms] == [made.id]
 
 
 async def test_who_has_several_owners_has_to_say_which(engine: Engine, clock: FrozenClock) -> None:
     async with remotely(engine, caller=lambda: a_caller("web", "alarms:ada", "alarms:bob")) as alarms:
         with pytest.raises(Forbidden, match=r"lacks the scope alarms:web, .*; it has alarms:ada, alarms:bob"):
             await alarms.set(an_alarm())
-        with pytest.raises(Forbidden, match="seeing alarms of owner 'web'"):
-            await alarms.find()
+        with pytest.raises(Forbidden, match="viewing alarms of owner 'web'"):
+            await alarms.list_page()
         made = (await alarms.set(an_alarm(owner="bob", name="n"))).alarm
-        assert (await alarms.find(AlarmFilter(owner="bob"))).alarms == [made]
+        assert (await alarms.list_page(AlarmFilter(owner="bob"))).alarms == [made]
         assert await alarms.get("n", owner="bob") == await alarms.get(made.id) == made
         with pytest.raises(AlarmNotFound):
             await alarms.get("n")
@@ -607,12 +607,12 @@ async def test_each_scope_reaches_the_owners_it_names_and_no_others(
             with pytest.raises(Forbidden):
                 await alarms.set(an_alarm(owner="ada"))
         if may_tend:
-            assert hers.id in {each.id for each in (await alarms.find(AlarmFilter(owner="ada"))).alarms}
+            assert hers.id in {each.id for each in (await alarms.list_page(AlarmFilter(owner="ada"))).alarms}
             for key, owner in ((hers.id, None), ("hers", "ada"), (hers.id, "ada")):
                 assert await alarms.get(key, owner=owner) == hers
             return
         with pytest.raises(Forbidden):
-            await alarms.find(AlarmFilter(owner="ada"))
+            await alarms.list_page(AlarmFilter(owner="ada"))
         for deed in DEEDS:
             for key, owner in ((hers.id, None), (hers.id, "ada"), ("hers", "ada"), ("hers", None)):
                 with pytest.raises(AlarmNotFound) as caught:
@@ -652,10 +652,10 @@ async def test_tokens_have_alarms_of_their_own(engine: Engine, servers: Served) 
         hers = (await shop.set(an_alarm(name="n"))).alarm
         its = (await agent.set(an_alarm(name="n"))).alarm
         assert (hers.owner, its.owner) == ("shop", "agent")
-        assert (await shop.find()).alarms == [hers]
-        assert (await agent.find()).alarms == [its]
+        assert (await shop.list_page()).alarms == [hers]
+        assert (await agent.list_page()).alarms == [its]
         for alarms in (ops, root):
-            assert [each.id for each in (await alarms.find()).alarms] == [its.id, hers.id]
+            assert [each.id for each in (await alarms.list_page()).alarms] == [its.id, hers.id]
         with pytest.raises(AlarmNotFound):
             await agent.cancel(hers.id)
         with pytest.raises(Forbidden):
@@ -716,7 +716,7 @@ async def test_an_alarm_whose_answer_is_lost_is_set_and_delivered_once(
     """Even if it was delivered before the call is repeated."""
     if is_replacing:
         await engine.alarms.set(an_alarm(name=name or "n"))
-    before = len((await engine.alarms.find()).alarms)
+    before = len((await engine.alarms.list_page()).alarms)
 
     async def meanwhile() -> None:
         await clock.advance(HOUR / 2)
@@ -729,7 +729,7 @@ async def test_an_alarm_whose_answer_is_lost_is_set_and_delivered_once(
 
     assert losing.lost == 1
     assert (done.is_new, done.alarm.status) == (True, AlarmStatus.FIRED)
-    assert len((await engine.alarms.find()).alarms) == before + (not (is_replacing and name))
+    assert len((await engine.alarms.list_page()).alarms) == before + (not (is_replacing and name))
     assert len(endpoint.calls) == 1
 
 

@@ -122,7 +122,7 @@ async def test_a_bad_job_is_refused_with_the_whole_batch(
 
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, code)
     assert answer.message
-    assert not (await jobs.find()).jobs
+    assert not (await jobs.list_page()).jobs
 
 
 async def test_a_batch_too_large_is_refused(client: Client, jobs: Jobs) -> None:
@@ -131,7 +131,7 @@ async def test_a_batch_too_large_is_refused(client: Client, jobs: Jobs) -> None:
     answer = await refused(client.jobs.SubmitJobs(many))
 
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "batch_too_large")
-    assert not (await jobs.find()).jobs
+    assert not (await jobs.list_page()).jobs
 
 
 async def test_a_batch_is_counted_before_its_items_are_read(client: Client) -> None:
@@ -184,11 +184,11 @@ async def test_cancel(client: Client, engine: Engine) -> None:
 
     job = await client.jobs.CancelJob(pb.CancelJobRequest(id=str(job_id), reason="sent by hand"))
 
-    assert job.status == pb.CANCELED
-    assert job.last_error == "canceled: sent by hand"
+    assert job.status == pb.CANCELLED
+    assert job.last_error == "cancelled: sent by hand"
 
 
-async def test_what_is_over_cannot_be_canceled(client: Client, engine: Engine) -> None:
+async def test_what_is_over_cannot_be_cancelled(client: Client, engine: Engine) -> None:
     job_id = await dead_letter(engine)
 
     answer = await refused(client.jobs.CancelJob(pb.CancelJobRequest(id=str(job_id))))
@@ -257,7 +257,7 @@ async def test_a_cancel_is_heard_of(client: Client, engine: Engine, monkeypatch:
 
     await client.jobs.CancelJob(pb.CancelJobRequest(id=str(job_id)))
 
-    assert (await asyncio.wait_for(waiting, 5)).status == pb.CANCELED
+    assert (await asyncio.wait_for(waiting, 5)).status == pb.CANCELLED
 
 
 async def test_an_end_elsewhere_is_found(client: Client, engine: Engine) -> None:
@@ -266,10 +266,10 @@ async def test_an_end_elsewhere_is_found(client: Client, engine: Engine) -> None
     await asyncio.sleep(0.2)
     conn = await asyncpg.connect(engine.settings.database_url)
 
-    await conn.execute("update pulse.jobs set status = 'CANCELED', finished_at = now()")
+    await conn.execute("update pulse.jobs set status = 'CANCELLED', finished_at = now()")
     await conn.close()
 
-    assert (await asyncio.wait_for(waiting, 5)).status == pb.CANCELED
+    assert (await asyncio.wait_for(waiting, 5)).status == pb.CANCELLED
 
 
 async def test_a_dead_letter_of_the_duties_is_heard_of(client: Client, engine: Engine, monkeypatch: Any) -> None:
@@ -392,7 +392,7 @@ async def test_the_attempts_of_a_job(client: Client, engine: Engine) -> None:
     assert [(each.attempt, each.error, each.worker) for each in answer.attempts] == [(1, "not wanted", "w1")]
 
 
-async def test_several_are_canceled_and_each_refusal_is_named(client: Client, engine: Engine) -> None:
+async def test_several_are_cancelled_and_each_refusal_is_named(client: Client, engine: Engine) -> None:
     dead, waiting = await dead_letter(engine), await submit_one(engine)
 
     answer = await client.operate.CancelJobs(pb.CancelJobsRequest(ids=[str(waiting), str(dead), NOBODY]))
@@ -402,7 +402,7 @@ async def test_several_are_canceled_and_each_refusal_is_named(client: Client, en
         str(dead): "illegal_transition",
         NOBODY: "job_not_found",
     }
-    assert (await engine.jobs.get(waiting)).status is JobStatus.CANCELED
+    assert (await engine.jobs.get(waiting)).status is JobStatus.CANCELLED
 
 
 async def test_dead_letters_are_replayed_by_id_and_by_filter(client: Client, engine: Engine) -> None:
@@ -503,33 +503,35 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
         raise NotYours(f"no {scope} for {topic}")
 
     dead, waiting = str(await dead_letter(engine)), str(await submit_one(engine))
-    submit, follow, tend, see, operate = ([(right, "mail")] for right in ("submit", "follow", "tend", "see", "operate"))
+    submit, follow, manage, view, operate = (
+        [(right, "mail")] for right in ("submit", "follow", "manage", "view", "operate")
+    )
     async with served(Server(engine, guard=Guard(check=check)), engine) as client:
         calls: list[tuple[Any, Any, list[tuple[str, str]]]] = [
             (client.jobs.SubmitJobs, pb.SubmitJobsRequest(jobs=[pb.NewJob(task="mail")]), submit),
             (client.jobs.GetJob, pb.GetJobRequest(id=waiting), follow),
             (client.jobs.WaitJob, pb.WaitJobRequest(id=waiting), follow),
-            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), tend),
-            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), see),
-            (client.operate.ListJobs, pb.ListJobsRequest(), [("see", "*")]),
-            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(schedule_id=NOBODY)), [("see", "*")]),
-            (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), see),
-            (client.operate.ExplainJob, pb.ExplainJobRequest(id=waiting), see),
+            (client.jobs.CancelJob, pb.CancelJobRequest(id=waiting), manage),
+            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(topic="mail")), view),
+            (client.operate.ListJobs, pb.ListJobsRequest(), [("view", "*")]),
+            (client.operate.ListJobs, pb.ListJobsRequest(filter=pb.JobFilter(schedule_id=NOBODY)), [("view", "*")]),
+            (client.operate.ListAttempts, pb.ListAttemptsRequest(id=dead), view),
+            (client.operate.ExplainJob, pb.ExplainJobRequest(id=waiting), view),
             (client.operate.CancelJobs, pb.CancelJobsRequest(ids=[NOBODY, waiting]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(ids=[dead]), operate),
             (client.operate.ReplayJobs, pb.ReplayJobsRequest(matching=pb.JobFilter(topic="mail")), operate),
             (client.operate.PauseTopic, pb.PauseTopicRequest(topic="mail"), operate),
             (client.operate.ResumeTopic, pb.ResumeTopicRequest(topic="mail"), operate),
-            (client.operate.ListTopics, pb.ListTopicsRequest(), [("see", "*")]),
-            (client.operate.ListWorkers, pb.ListWorkersRequest(), [("see", "*")]),
-            (client.operate.GetOverview, pb.GetOverviewRequest(), [("see", "*")]),
+            (client.operate.ListTopics, pb.ListTopicsRequest(), [("view", "*")]),
+            (client.operate.ListWorkers, pb.ListWorkersRequest(), [("view", "*")]),
+            (client.operate.GetOverview, pb.GetOverviewRequest(), [("view", "*")]),
         ]
         for method, request, expected in calls:
             asked.clear()
             assert (await refused(method(request))).code == "not_yours"
             assert asked == expected
 
-    found = {str(job.id): job.status for job in (await engine.jobs.find()).jobs}
+    found = {str(job.id): job.status for job in (await engine.jobs.list_page()).jobs}
     assert found == {dead: JobStatus.DEAD_LETTERED, waiting: JobStatus.PENDING}
     assert not await engine.jobs.pauses()
 
@@ -585,7 +587,7 @@ async def test_a_message_over_the_limit_is_refused(client: Client, jobs: Jobs) -
     answer = await refused(client.jobs.SubmitJobs(pb.SubmitJobsRequest(jobs=[large] * 17)))
 
     assert answer.status is Status.RESOURCE_EXHAUSTED
-    assert not (await jobs.find()).jobs
+    assert not (await jobs.list_page()).jobs
 
 
 @pytest.mark.parametrize(

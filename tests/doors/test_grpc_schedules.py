@@ -218,7 +218,7 @@ async def test_lists_are_filtered_and_come_in_pages(schedules: Scheduling, engin
     await schedules.pause("s1")
 
     async def names(**wanted: Any) -> list[str]:
-        return [each.name for each in (await schedules.find(ScheduleFilter(**wanted))).schedules]
+        return [each.name for each in (await schedules.list_page(ScheduleFilter(**wanted))).schedules]
 
     assert await names() == ["s0", "s1", "s2", "s3", "s4"]
     assert await names(paused=True) == ["s1"]
@@ -227,10 +227,10 @@ async def test_lists_are_filtered_and_come_in_pages(schedules: Scheduling, engin
     assert await names(tag="x", topic="t1") == ["s3"]
     assert await names(status=ScheduleStatus.ACTIVE, tag="x") == ["s1", "s2", "s3", "s4"]
     assert await names(status=ScheduleStatus.BROKEN) == []
-    first = await schedules.find(limit=3)
-    second = await schedules.find(limit=3, after=first.next)
+    first = await schedules.list_page(limit=3)
+    second = await schedules.list_page(limit=3, after=first.next)
     assert ([len(first.schedules), len(second.schedules)], first.next, second.next) == ([3, 2], "s2", None)
-    assert first.schedules + second.schedules == (await engine.schedules.find()).schedules
+    assert first.schedules + second.schedules == (await engine.schedules.list_page()).schedules
 
 
 async def test_a_page_is_cut_where_it_would_not_fit_a_message(remote: RemoteSchedules, engine: Engine) -> None:
@@ -239,10 +239,10 @@ async def test_a_page_is_cut_where_it_would_not_fit_a_message(remote: RemoteSche
         await engine.schedules.create(a_schedule(name=f"s{number}", job=large))
 
     names: list[str] = []
-    page, pages = await remote.find(), 1
+    page, pages = await remote.list_page(), 1
     names += [each.name for each in page.schedules]
     while page.next:
-        page, pages = await remote.find(after=page.next), pages + 1
+        page, pages = await remote.list_page(after=page.next), pages + 1
         names += [each.name for each in page.schedules]
 
     assert (names, pages) == ([f"s{number}" for number in range(10)], 2)
@@ -406,7 +406,7 @@ async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) ->
 
     assert (await schedules.delete(made.id)).id == made.id
 
-    assert not (await engine.schedules.find()).schedules
+    assert not (await engine.schedules.list_page()).schedules
     with pytest.raises(ScheduleNotFound):
         await schedules.delete("tick")
 
@@ -457,7 +457,7 @@ async def test_a_trigger_repeated_with_its_id_makes_one_job(
     second = await schedules.trigger("tick", job_id=own)
 
     assert first == second
-    assert len((await engine.jobs.find()).jobs) == len((await schedules.fires("tick")).fires) == 1
+    assert len((await engine.jobs.list_page()).jobs) == len((await schedules.fires("tick")).fires) == 1
 
 
 async def test_a_trigger_with_the_id_of_another_job_is_refused(schedules: Scheduling, engine: Engine) -> None:
@@ -478,7 +478,7 @@ async def test_a_backfill_makes_what_was_not_made(schedules: Scheduling, engine:
     assert (planned.dry_run, planned.job_ids, len(planned.occurrences)) == (True, [], 5)
     assert (done.dry_run, done.occurrences, len(done.job_ids)) == (False, planned.occurrences, 5)
     assert (again.occurrences, again.job_ids) == ([], [])
-    jobs = {job.id: job.scheduled_for for job in (await engine.jobs.find(JobFilter())).jobs}
+    jobs = {job.id: job.scheduled_for for job in (await engine.jobs.list_page(JobFilter())).jobs}
     assert [jobs[job_id] for job_id in done.job_ids] == done.occurrences
 
 
@@ -505,7 +505,7 @@ async def test_a_sync_makes_schedules_what_the_code_says(schedules: Scheduling, 
     assert planned == msgspec.structs.replace(second, dry_run=True)
     assert third.disabled == ["b", "d"]
     assert (fourth.enabled, fourth.deleted) == (["b"], ["d"])
-    assert [each.name for each in (await engine.schedules.find()).schedules] == ["a", "b"]
+    assert [each.name for each in (await engine.schedules.list_page()).schedules] == ["a", "b"]
 
 
 # --- what is refused, in the same words
@@ -550,7 +550,7 @@ REFUSED: dict[str, tuple[type[PulseError], Call]] = {
     "preview of 0": (InvalidOption, lambda on: on.preview("tick", n=0)),
     "preview of too many": (InvalidOption, lambda on: on.preview("tick", n=1 << 40)),
     "new preview of too many": (InvalidOption, lambda on: on.preview_new(a_schedule(), n=1_001)),
-    "page of 0": (InvalidOption, lambda on: on.find(limit=0)),
+    "page of 0": (InvalidOption, lambda on: on.list_page(limit=0)),
     "page of -1": (InvalidOption, lambda on: on.fires("tick", limit=-1)),
     "page of too many": (InvalidOption, lambda on: on.fires("tick", limit=501)),
     "cursor": (InvalidInput, lambda on: on.fires("tick", after="yesterday")),
@@ -784,13 +784,13 @@ async def test_a_bad_message_is_refused_with_a_code_and_changes_nothing(
     client: Client, engine: Engine, some: None, what: str
 ) -> None:
     (method, request), status, code = BAD[what]
-    before = (await engine.schedules.find()).schedules
+    before = (await engine.schedules.list_page()).schedules
 
     answer = await refused(getattr(client.schedules, method)(request))
 
     assert (answer.status, answer.code) == (status, code)
     assert answer.message
-    assert (await engine.schedules.find()).schedules == before
+    assert (await engine.schedules.list_page()).schedules == before
 
 
 async def test_what_is_left_out_has_its_default(client: Client, engine: Engine) -> None:
@@ -830,20 +830,20 @@ async def test_every_call_is_checked_for_the_topic_it_leads_to_before_it_does_an
         if (scope, topic) not in allowed:
             raise NotYours(f"no {scope} for {topic}")
 
-    follow, tend = [("follow", "mail")], [("tend", "mail")]
+    follow, manage = [("follow", "mail")], [("manage", "mail")]
     submit, move = [("submit", "mail")], [("submit", "mail"), ("submit", "post")]
     calls: list[tuple[tuple[str, Any], list[tuple[str, str]]]] = [
         (create(), submit),
         (create(job=pb.NewJob(topic="post", task="m")), [("submit", "post")]),
         (("GetSchedule", pb.GetScheduleRequest(name="tick")), follow),
-        (("ListSchedules", pb.ListSchedulesRequest()), [("see", "*")]),
-        (("ListSchedules", pb.ListSchedulesRequest(filter=pb.ScheduleFilter(topic="mail"))), [("see", "mail")]),
+        (("ListSchedules", pb.ListSchedulesRequest()), [("view", "*")]),
+        (("ListSchedules", pb.ListSchedulesRequest(filter=pb.ScheduleFilter(topic="mail"))), [("view", "mail")]),
         (edit("priority"), submit),
-        (("PauseSchedule", pb.PauseScheduleRequest(name="tick")), tend),
-        (("ResumeSchedule", pb.ResumeScheduleRequest(name="tick")), tend),
-        (("DeleteSchedule", pb.DeleteScheduleRequest(name="tick")), tend),
-        (("TriggerSchedule", pb.TriggerScheduleRequest(name="tick")), tend),
-        (backfill(), tend),
+        (("PauseSchedule", pb.PauseScheduleRequest(name="tick")), manage),
+        (("ResumeSchedule", pb.ResumeScheduleRequest(name="tick")), manage),
+        (("DeleteSchedule", pb.DeleteScheduleRequest(name="tick")), manage),
+        (("TriggerSchedule", pb.TriggerScheduleRequest(name="tick")), manage),
+        (backfill(), manage),
         (("PreviewSchedule", pb.PreviewScheduleRequest(name="tick")), follow),
         (("PreviewSchedule", pb.PreviewScheduleRequest(definition=a_definition())), follow),
         (("ListFires", pb.ListFiresRequest(name="tick")), follow),
@@ -903,7 +903,7 @@ async def test_a_token_schedules_what_it_may_submit(engine: Engine, servers: Ser
     assert not await may("submit:mail", lambda on: on.edit("other", {"topic": "mail"}))
     assert await may("submit:mail", lambda on: on.edit("tick", {"priority": 1}))
     assert [await may(scopes, declare) for scopes in secrets] == [True, False, False, False]
-    assert [await may(scopes, lambda on: on.find()) for scopes in secrets] == [False, False, True, False]
+    assert [await may(scopes, lambda on: on.list_page()) for scopes in secrets] == [False, False, True, False]
     assert [await may(scopes, lambda on: on.create(yearly)) for scopes in ("operate", "work")] == [False, False]
     assert [await may(scopes, lambda on: on.trigger("tick")) for scopes in secrets] == [True, True, True, False]
     assert await may("operate", lambda on: on.delete("other"))
@@ -972,13 +972,13 @@ REPEATED: dict[str, Call] = {
 
 async def seen(engine: Engine) -> Any:
     """All there is, but ids: what was done, and how often."""
-    page = await engine.schedules.find()
+    page = await engine.schedules.list_page()
     nobody = UUID(int=0)
     fires = {each.name: (await engine.schedules.fires(each.id)).fires for each in page.schedules}
     return (
         [msgspec.structs.replace(each, id=nobody) for each in page.schedules],
         {name: [msgspec.structs.replace(fire, job_id=None) for fire in lines] for name, lines in fires.items()},
-        sorted(str(job.scheduled_for) for job in (await engine.jobs.find()).jobs),
+        sorted(str(job.scheduled_for) for job in (await engine.jobs.list_page()).jobs),
     )
 
 

@@ -167,11 +167,11 @@ async def submit(engine: Engine, count: int, **given: Any) -> list[UUID]:
 
 
 async def statuses(jobs: Jobs) -> list[JobStatus]:
-    return sorted(job.status for job in (await jobs.find(limit=500)).jobs)
+    return sorted(job.status for job in (await jobs.list_page(limit=500)).jobs)
 
 
 async def rows(jobs: Jobs) -> list[Job]:
-    return (await jobs.find(limit=500)).jobs
+    return (await jobs.list_page(limit=500)).jobs
 
 
 # --- what comes
@@ -336,14 +336,14 @@ async def test_a_heartbeat_answers_for_each_lease(client: Client, engine: Engine
     await submit(engine, 2)
 
     async with streaming(client) as stream:
-        kept, canceled = await stream.jobs(2)
+        kept, cancelled = await stream.jobs(2)
         before = (await jobs.get(UUID(kept.job_id))).lease_until
-        await jobs.cancel(UUID(canceled.job_id))
+        await jobs.cancel(UUID(cancelled.job_id))
         unknown = pb.Lease(job_id=str(uuid4()), lease_id=1)
-        answer = await stream.ask("Heartbeat", [lease(kept), lease(canceled), unknown])
+        answer = await stream.ask("Heartbeat", [lease(kept), lease(cancelled), unknown])
 
     after = (await jobs.get(UUID(kept.job_id))).lease_until
-    assert list(answer.answers) == [pb.ACCEPTED, pb.JOB_CANCELED, pb.LOST]
+    assert list(answer.answers) == [pb.ACCEPTED, pb.JOB_CANCELLED, pb.LOST]
     assert before is not None
     assert after is not None
     assert after > before
@@ -415,9 +415,9 @@ async def test_a_cancellation_reaches_the_worker(client: Client, engine: Engine,
         answer = await stream.report([job])
 
     assert message
-    assert list(message.canceled.jobs) == [lease(job)]
-    assert list(answer.answers) == [pb.JOB_CANCELED]
-    assert (await jobs.get(job_id)).status is JobStatus.CANCELED
+    assert list(message.cancelled.jobs) == [lease(job)]
+    assert list(answer.answers) == [pb.JOB_CANCELLED]
+    assert (await jobs.get(job_id)).status is JobStatus.CANCELLED
 
 
 # --- streams that are not opened
@@ -451,7 +451,7 @@ async def test_a_bad_stream_is_refused_and_claims_nothing(
 
     answer = await refused(client.work.StreamJobs(request_).read())
 
-    await asyncio.sleep(0.1)  # two ticks, in which a seat would be dealt the job
+    await asyncio.sleep(0.1)  # two ticks, in which a stream would be dealt the job
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, code)
     assert answer.message
     assert await statuses(jobs) == [JobStatus.PENDING]
@@ -841,7 +841,7 @@ async def test_of_dead_letters_one_is_told_who_takes_their_topic_and_wants_to_kn
         streaming(client, "w2", (["mail"], 1)) as unwilling,
         streaming(client, "w3", (["bank"], 1), wants_dead_letters=True) as elsewhere,
     ):
-        server._engine.duties._tell_of_dead([dead])
+        server._engine.duties._notify_dead_letters([dead])
         message = await willing.next()
 
         assert message

@@ -94,12 +94,12 @@ def test_the_documents_have_the_routes_of_the_rules_in_their_order() -> None:
 ROW_OF = {
     Right.SUBMIT: Row("", "topics", "", "", "", "", "yes"),
     Right.FOLLOW: Row("", "topics", "", "", "yes", "yes", "yes"),
-    Right.TEND: Row("", "topics", "", "", "", "yes", "yes"),
-    Right.SEE: Row("", "", "", "", "yes", "yes", "yes"),
+    Right.MANAGE: Row("", "topics", "", "", "", "yes", "yes"),
+    Right.VIEW: Row("", "", "", "", "yes", "yes", "yes"),
     Right.OPERATE: Row("", "", "", "", "", "yes", "yes"),
     Right.SET_ALARM: Row("", "", "", "owners", "", "", "yes"),
-    Right.SEE_ALARM: Row("", "", "", "owners", "yes", "yes", "yes"),
-    Right.TEND_ALARM: Row("", "", "", "owners", "", "yes", "yes"),
+    Right.VIEW_ALARM: Row("", "", "", "owners", "yes", "yes", "yes"),
+    Right.MANAGE_ALARM: Row("", "", "", "owners", "", "yes", "yes"),
     None: Row("yes", "yes", "yes", "yes", "yes", "yes", "yes"),
 }
 
@@ -227,7 +227,7 @@ async def test_one_foreign_topic_refuses_a_batch(settings: Settings, engine: Eng
         refused = await http.refused("POST", "/v1/jobs/batch", {"jobs": [JOB, {"task": "mail", "topic": "x"}]})
 
     assert refused[:2] == (403, "forbidden")
-    assert (await engine.jobs.find()).jobs == []
+    assert (await engine.jobs.list_page()).jobs == []
 
 
 async def test_a_schedule_is_moved_only_between_topics_one_may_submit_to(

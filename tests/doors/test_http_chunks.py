@@ -12,7 +12,7 @@ from typing import Any
 import h11
 import pytest
 
-from pulse.doors.http.requests.chunks import CHUNKS_IN_VAIN, MOST_CHUNKS, TURN, TurnedReader
+from pulse.doors.http.requests.chunks import CHUNKS_IN_VAIN, MAX_CHUNKS, TURN, TurnedReader
 from pulse.engine.engine import Engine
 from pulse.settings import Settings
 from tests.doors.http_client import Http, served_http
@@ -89,7 +89,7 @@ async def test_others_have_their_turn_meanwhile(http: Http, steps: list[int]) ->
     await answer_to(http, JOBS, CRUMB * 30_000, END)
     looking.cancel()
 
-    assert steps[0] > MOST_CHUNKS
+    assert steps[0] > MAX_CHUNKS
     assert most < 5 * TURN
 
 
@@ -164,9 +164,9 @@ def read_all(reader: TurnedReader) -> list[Any]:
 
 def test_larger_chunks_are_as_many_as_they_need_to_be() -> None:
     reader = TurnedReader()
-    reader.receive_data(JOBS + chunk(bytes(1024)) * 2 * MOST_CHUNKS)
+    reader.receive_data(JOBS + chunk(bytes(1024)) * 2 * MAX_CHUNKS)
 
-    assert sum(len(event.data) for event in read_all(reader) if isinstance(event, h11.Data)) == 2048 * MOST_CHUNKS
+    assert sum(len(event.data) for event in read_all(reader) if isinstance(event, h11.Data)) == 2048 * MAX_CHUNKS
 
 
 def test_a_body_in_one_piece_is_read_in_one_piece_and_not_what_is_behind_it() -> None:

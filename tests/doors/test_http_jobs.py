@@ -222,12 +222,12 @@ async def test_a_wait_is_bounded(http: Http, seconds: str) -> None:
     assert (await http.refused("GET", f"/v1/jobs/{uuid4()}/wait?seconds={seconds}"))[:2] == (400, "invalid_input")
 
 
-async def test_a_job_can_be_canceled_once(http: Http) -> None:
+async def test_a_job_can_be_cancelled_once(http: Http) -> None:
     job = await submit(http)
 
-    canceled = await http.done("POST", f"/v1/jobs/{job['id']}/cancel", {"reason": "sold out"})
+    cancelled = await http.done("POST", f"/v1/jobs/{job['id']}/cancel", {"reason": "sold out"})
 
-    assert (canceled["status"], canceled["last_error"]) == ("CANCELED", "canceled: sold out")
+    assert (cancelled["status"], cancelled["last_error"]) == ("CANCELLED", "cancelled: sold out")
     refused = await http.refused("POST", f"/v1/jobs/{job['id']}/cancel")
     assert refused[:2] == (409, "illegal_transition")
 

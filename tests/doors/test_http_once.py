@@ -31,7 +31,7 @@ async def test_a_repeated_request_makes_one_job(http: Http, engine: Engine) -> N
     again = await http.done("POST", "/v1/jobs", body, status=200, headers=KEY)
 
     assert first == again
-    assert len((await engine.jobs.find()).jobs) == 1
+    assert len((await engine.jobs.list_page()).jobs) == 1
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ async def test_a_mistake_of_ours_is_told_to_the_log_alone(
     async def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("the secret is 42")
 
-    monkeypatch.setattr(http.server._engine.jobs, "find", fail)
+    monkeypatch.setattr(http.server._engine.jobs, "list_page", fail)
     with caplog.at_level(logging.ERROR):
         response = await http.ask("GET", "/v1/jobs")
 
@@ -111,7 +111,7 @@ async def test_without_a_database_it_says_so_and_when_to_come_back(http: Http, m
     async def fail(*_: Any, **__: Any) -> Any:
         raise DatabaseUnreachable("cannot reach the database")
 
-    monkeypatch.setattr(http.server._engine.jobs, "find", fail)
+    monkeypatch.setattr(http.server._engine.jobs, "list_page", fail)
     response = await http.ask("GET", "/v1/jobs")
 
     assert read_refusal(response)[:2] == (503, "database_unreachable")

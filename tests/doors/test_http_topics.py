@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import pulse
-from pulse.engine.dispatch.worker_stream import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, WorkerStream
 from pulse.engine.engine import Engine
 from pulse.model.jobs import NewJob
 from pulse.settings import Settings
@@ -51,8 +51,8 @@ async def test_topics_are_counted(http: Http, engine: Engine) -> None:
 
 
 async def test_connected_workers_are_listed(http: Http, engine: Engine) -> None:
-    seat = Seat("shop/w1", [Pool(("mail",), 10)], version="plain/1")
-    await engine.workers.duty(lambda: [seat])()
+    stream = WorkerStream("shop/w1", [Pool(("mail",), 10)], version="plain/1")
+    await engine.workers.duty(lambda: [stream])()
 
     [worker] = (await http.done("GET", "/v1/workers"))["workers"]
 

@@ -61,7 +61,7 @@ async def scrape(engine: Engine) -> Scraped:
 
 @pytest.mark.parametrize("is_rolled", [False, True])
 async def test_they_add_up_to_what_the_run_did(engine: Engine, clock: FrozenClock, is_rolled: bool) -> None:
-    """Twelve jobs: four done, one done at the second try, two dead letters, one canceled, one snoozed, one given back,
+    """Twelve jobs: four done, one done at the second try, two dead letters, one cancelled, one snoozed, one given back,
     one reaped, and one that nobody has looked at."""
     await engine.jobs.submit([a_new_job(topic="mail", retry=AT_ONCE) for _ in range(12)])
     await clock.advance(timedelta(seconds=3))
@@ -86,9 +86,9 @@ async def test_they_add_up_to_what_the_run_did(engine: Engine, clock: FrozenCloc
     found = await scrape(engine)
 
     states = {"pending": 3, "scheduled": 1, "running": 0, "retrying": 0, "completed": 5, "dead_lettered": 2}
-    for status, jobs in {**states, "canceled": 1}.items():
+    for status, jobs in {**states, "cancelled": 1}.items():
         assert of(found, "jobs", topic="mail", status=status) == jobs, status
-    ended = {"completed": 5, "retried": 2, "dead_lettered": 2, "canceled": 1, "snoozed": 1, "released": 4}
+    ended = {"completed": 5, "retried": 2, "dead_lettered": 2, "cancelled": 1, "snoozed": 1, "released": 4}
     for outcome, jobs in ended.items():
         assert of(found, "jobs_ended_total", topic="mail", outcome=outcome) == jobs, outcome
     assert of(found, "jobs_submitted_total", topic="mail") == 12
@@ -134,7 +134,7 @@ async def test_every_metric_is_explained_and_has_its_kind(engine: Engine, clock:
     await submit_one(engine)
     await engine.claims.report([a_report(await claim_one(engine))])
     engine.instruments.wake_outcomes["delivered"] += 1
-    engine.beats += [loop.beat for loop in engine.duties.loops()]
+    engine.healths += [loop.health for loop in engine.duties.loops()]
 
     text = await engine.metrics.scrape()
 
@@ -301,15 +301,15 @@ async def test_a_server_shows_them_to_those_who_may_see(settings: Settings, data
 
 async def test_a_duty_that_stands_still_makes_a_server_unready_by_its_name(settings: Settings) -> None:
     async with served_http(settings) as http:
-        [reap] = [beat for beat in http.server.metrics.beats if beat.name == "reap"]
+        [reap] = [beat for beat in http.server.metrics.healths if beat.name == "reap"]
 
         async def has_begun() -> bool:
             return reap.due_at > reap.good_at
 
         await until(has_begun)
-        reap.good_at = reap.due_at = reap.due_at - loops.BEAT_PATIENCE - 100
+        reap.good_at = reap.due_at = reap.due_at - loops.LATE_AFTER - 100
         status, code, message = await http.refused("GET", "/readyz")
-        reap.went_well(0)
+        reap.succeeded(0)
         assert (await http.ask("GET", "/readyz")).status_code == 200
 
     assert (status, code) == (503, "not_ready")
@@ -339,8 +339,8 @@ async def test_a_failing_step_is_counted_and_ages_its_duty() -> None:
 
     await loop.run(stop)
 
-    assert loop.beat.errors == 1
-    assert not loop.beat.is_late
+    assert loop.health.errors == 1
+    assert not loop.health.is_late
 
 
 def broken_step(stop: asyncio.Event) -> loops.Step:

@@ -12,8 +12,8 @@ import pytest
 
 from pulse.doors.access import Caller
 from pulse.doors.mcp.tools import TOOLS as LISTED
-from pulse.doors.mcp.tools import AlarmCancel, AlarmList, AlarmSet, Asking, JobLook, JobSubmit, Tool
-from pulse.doors.owners import find_to_see, find_to_tend
+from pulse.doors.mcp.tools import AlarmCancel, AlarmList, AlarmSet, JobLook, JobSubmit, Tool, ToolContext
+from pulse.doors.owners import find_to_manage, find_to_see
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.links.opening import open_link
@@ -56,13 +56,13 @@ async def test_over_grpc_a_reader_sees_everything_and_changes_nothing(settings: 
         reading = replace(settings, server_url=f"grpc://{http.server.address}", token=secret)
         async with open_remote_engine(reading) as seen, open_link(reading) as link:
             assert (await seen.jobs.get(job.id)).task == "mail"
-            assert len((await seen.jobs.find(JobFilter())).jobs) == len(await seen.jobs.counts()) == 1
+            assert len((await seen.jobs.list_page(JobFilter())).jobs) == len(await seen.jobs.counts()) == 1
             empty: list[Any] = [await seen.jobs.attempts(job.id), await seen.jobs.pauses(), await seen.workers.list()]
             assert empty == [[], [], []]
-            assert (await seen.schedules.get("daily")).name == (await seen.schedules.find()).schedules[0].name
+            assert (await seen.schedules.get("daily")).name == (await seen.schedules.list_page()).schedules[0].name
             assert (await seen.schedules.fires("daily")).fires == []
             assert len(await seen.schedules.preview("daily", n=2)) == 2
-            assert (await seen.alarms.find()).alarms == [await seen.alarms.get("tea", owner="ada")]
+            assert (await seen.alarms.list_page()).alarms == [await seen.alarms.get("tea", owner="ada")]
             assert (await seen.alarms.deliveries(alarm.id)).deliveries == []
             assert (await link.wait(job.id, seconds=0)).status == "PENDING"
 
@@ -104,7 +104,7 @@ def replace_name(schedule: NewSchedule, name: str) -> NewSchedule:
 
 async def test_over_mcp_a_reader_looks_and_does_not_touch(settings: Settings, engine: Engine) -> None:
     [job] = await engine.jobs.submit([NewJob(task="mail")])
-    eye = Asking(DirectLink(engine), Caller("eye", (Scope.parse("read"),)), "ada")
+    eye = ToolContext(DirectLink(engine), Caller("eye", (Scope.parse("read"),)), "ada")
     await engine.alarms.set(SOON)
     before = await snapshot(settings)
 
@@ -131,7 +131,7 @@ async def test_what_one_may_see_and_not_tend_is_forbidden_and_what_one_may_not_s
 
     assert await find_to_see(engine.alarms, both, alarm.id) == alarm
     with pytest.raises(Forbidden, match=r"lacks the scope alarms:ada or operate, .*; it has read, alarms:bob"):
-        await find_to_tend(engine.alarms, both, alarm.id)
-    for find in (find_to_see, find_to_tend):
+        await find_to_manage(engine.alarms, both, alarm.id)
+    for find in (find_to_see, find_to_manage):
         with pytest.raises(AlarmNotFound):
             await find(engine.alarms, other, alarm.id)

@@ -19,7 +19,7 @@ import pytest
 
 from pulse.doors.access import LOCAL
 from pulse.doors.echo import Echo, serve_echo
-from pulse.doors.mcp.tools import TOOLS, AlarmList, AlarmSet, Asking, JobLook
+from pulse.doors.mcp.tools import TOOLS, AlarmList, AlarmSet, JobLook, ToolContext
 from pulse.engine.engine import open_engine
 from pulse.links.direct import DirectLink
 from pulse.links.remote.jobs import open_remote_engine
@@ -128,7 +128,7 @@ class Scene:
             await self.look_at_values("grpc", engine)
         async with open_engine(self.settings) as engine:
             await self.look_at_values("direct", engine)
-            await self.look_over_mcp(Asking(DirectLink(engine), LOCAL, "local"))
+            await self.look_over_mcp(ToolContext(DirectLink(engine), LOCAL, "local"))
         await self.look_by_command()
 
     async def look_over_http(self) -> None:
@@ -143,19 +143,19 @@ class Scene:
         await self.ask("PATCH", "/v1/schedules/nightly", {"priority": 3})
 
     async def look_at_values(self, way: str, engine: Any) -> None:
-        job = (await engine.jobs.find()).jobs[0]
+        job = (await engine.jobs.list_page()).jobs[0]
         values = {
-            "find": await engine.jobs.find(),
+            "find": await engine.jobs.list_page(),
             "get": [await engine.jobs.get(job.id)],
-            "attempts": [await engine.jobs.attempts(each.id) for each in (await engine.jobs.find()).jobs],
-            "schedule": [await engine.schedules.get("nightly"), await engine.schedules.find()],
+            "attempts": [await engine.jobs.attempts(each.id) for each in (await engine.jobs.list_page()).jobs],
+            "schedule": [await engine.schedules.get("nightly"), await engine.schedules.list_page()],
             "edited": await engine.schedules.edit("nightly", {"priority": 4}),
-            "alarm": [await engine.alarms.get("tea"), await engine.alarms.find()],
+            "alarm": [await engine.alarms.get("tea"), await engine.alarms.list_page()],
             "deliveries": await engine.alarms.deliveries("tea"),
         }
         self.seen |= {f"{way} {name}": repr(value) for name, value in values.items()}
 
-    async def look_over_mcp(self, asking: Asking) -> None:
+    async def look_over_mcp(self, asking: ToolContext) -> None:
         tools = {tool.name: tool for tool in TOOLS}
         self.seen["mcp alarms"] = repr(await tools["alarm_list"].do(asking, AlarmList()))
         self.seen["mcp job"] = repr(await tools["job_status"].do(asking, JobLook(id=self.ids[0])))
@@ -279,7 +279,7 @@ async def test_what_was_read_masked_cannot_be_written_back(marked: Settings) -> 
         tools = {tool.name: tool for tool in TOOLS}
         with pytest.raises(InvalidPayload, match="give the value itself"):
             again = AlarmSet(name="tea", delay_seconds=9, url=LATER["url"], payload=masked)  # type: ignore[arg-type]
-            await tools["alarm_set"].do(Asking(DirectLink(engine), LOCAL, "local"), again)
+            await tools["alarm_set"].do(ToolContext(DirectLink(engine), LOCAL, "local"), again)
 
     assert masked == {
         "password": MASK,
@@ -359,7 +359,7 @@ async def test_what_was_recorded_before_a_field_was_marked_is_masked_when_it_is_
         await engine.claims.report([failed])
 
     async with open_engine(marked) as engine:
-        seen = [await engine.jobs.get(job.id), await engine.jobs.attempts(job.id), await engine.jobs.find()]
+        seen = [await engine.jobs.get(job.id), await engine.jobs.attempts(job.id), await engine.jobs.list_page()]
 
     assert not leaks(repr(seen))
     assert repr(seen).count(f"declined {MASK} {MASK}") == 4
@@ -388,7 +388,7 @@ async def test_what_is_marked_cannot_be_guessed_by_searching_errors_of_before(ma
             shown = [
                 re.sub(r'before" value="[^"]*"|[0-9a-f]{64}', "", each.replace(text, "")) for each in (drawn, bulk)
             ]
-            return [listed, await through.jobs.find(wanted, limit=limit), *shown]
+            return [listed, await through.jobs.list_page(wanted, limit=limit), *shown]
 
         right, wrong = str(NUMBER), str(NUMBER + 1)
         for limit in (1, 50):

@@ -152,7 +152,7 @@ async def test_a_replay_goes_on_where_the_one_before_it_ended(engine: Engine) ->
     await engine.jobs.submit([a_new_job() for _ in range(3)])
     claims = await engine.claims.claim("mail", worker="w1", slots=3)
     await engine.claims.report([a_report(claim, Outcome.DISCARD) for claim in claims])
-    page = await engine.jobs.find_heads(JobFilter(status=JobStatus.DEAD_LETTERED), limit=1)
+    page = await engine.jobs.list_heads(JobFilter(status=JobStatus.DEAD_LETTERED), limit=1)
 
     swept = await engine.jobs.replay_matching(JobFilter(), after=page.next)
 

@@ -22,7 +22,7 @@ from pulse.settings import Settings
 from tests.doors.costs import grpc_inputs, http_inputs
 from tests.doors.costs.http_inputs import Request
 from tests.doors.costs.parsers import parser_texts, parsers
-from tests.doors.costs.watching import MOST_CPU, MOST_MEMORY, TRIES, Cost, Watched, in_quiet, watched
+from tests.doors.costs.watching import MAX_CPU, MAX_MEMORY, TRIES, Cost, Watched, in_quiet, watched
 
 HEADS = ("/", "/sign-in", "/livez", "/v1/info", "/v1/jobs", "/nowhere")
 KINDS = [pytest.param(False, id="worst"), pytest.param(True, id="all", marks=[pytest.mark.long, pytest.mark.slow])]
@@ -76,7 +76,7 @@ class Bill:
         """Show it, and fail if there is anything to pay. So many inputs there are at least, or they were not found."""
         dearest = "; ".join(f"{value:.0f} {unit} ({where})" for unit, (value, where) in self._dearest.items())
         print(f"\n{self._door}: {len(self._inputs)} inputs, {self._inputs.total()} requests; at most {dearest}")  # noqa: T201
-        assert not self._too_dear, f"over {MOST_CPU * 1_000:.0f} ms or {MOST_MEMORY:.0f} MiB: " + "\n".join(
+        assert not self._too_dear, f"over {MAX_CPU * 1_000:.0f} ms or {MAX_MEMORY:.0f} MiB: " + "\n".join(
             self._too_dear
         )
         assert len(self._inputs) >= least
@@ -155,6 +155,6 @@ def cost_here(do: Callable[[], object]) -> Cost:
         with suppress(Exception):
             do()
         best = min(best, in_quiet(time.thread_time() - began))
-        if best <= MOST_CPU:
+        if best <= MAX_CPU:
             break
     return Cost(best, 0.0)

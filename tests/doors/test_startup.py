@@ -52,13 +52,13 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
 ) -> None:
     monkeypatch.setattr(startup, "SILENCE", 0.01)
     monkeypatch.setattr(startup, "LAST_MOMENT", 0.01)
-    stop, was_canceled = asyncio.Event(), asyncio.Event()
+    stop, was_cancelled = asyncio.Event(), asyncio.Event()
 
     async def prepare() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            was_canceled.set()
+            was_cancelled.set()
 
     waiting = asyncio.create_task(wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=stop))
     async with asyncio.timeout(PATIENCE):
@@ -68,7 +68,7 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
     stop.set()
 
     assert await waiting is False
-    assert was_canceled.is_set()
+    assert was_cancelled.is_set()
 
 
 async def test_silence_is_not_told_once_the_reason_was(

@@ -58,7 +58,7 @@ async def set_one(engine: Engine, **given: Any) -> Alarm:
 
 
 async def count(engine: Engine) -> int:
-    return len((await engine.alarms.find()).alarms)
+    return len((await engine.alarms.list_page()).alarms)
 
 
 async def test_a_delay_counts_from_database_time(engine: Engine) -> None:
@@ -206,7 +206,7 @@ async def test_cancelling_is_final_and_can_be_repeated(engine: Engine) -> None:
 
     assert (cancelled.status, cancelled.next_fire_at) == (AlarmStatus.CANCELLED, None)
     assert await engine.alarms.cancel(alarm.id) == cancelled
-    with pytest.raises(AlarmConflict, match="was canceled"):
+    with pytest.raises(AlarmConflict, match="was cancelled"):
         await engine.alarms.fire(alarm.id)
     with pytest.raises(AlarmConflict, match="only an active one"):
         await engine.alarms.pause(alarm.id)
@@ -321,16 +321,16 @@ async def test_alarms_are_listed_by_owner_newest_first_in_pages(engine: Engine) 
     mine = [await set_one(engine, label=str(n)) for n in range(5)]
     await set_one(engine, owner="bob")
 
-    first = await engine.alarms.find(AlarmFilter(owner="ada"), limit=3)
-    rest = await engine.alarms.find(AlarmFilter(owner="ada"), limit=3, after=first.next)
+    first = await engine.alarms.list_page(AlarmFilter(owner="ada"), limit=3)
+    rest = await engine.alarms.list_page(AlarmFilter(owner="ada"), limit=3, after=first.next)
 
     assert [alarm.label for alarm in first.alarms + rest.alarms] == ["4", "3", "2", "1", "0"]
     assert rest.next is None
-    assert [a.id for a in (await engine.alarms.find(AlarmFilter(label="2"))).alarms] == [mine[2].id]
+    assert [a.id for a in (await engine.alarms.list_page(AlarmFilter(label="2"))).alarms] == [mine[2].id]
     await engine.alarms.cancel(mine[0].id)
-    assert len((await engine.alarms.find(AlarmFilter(status=AlarmStatus.ACTIVE, owner="ada"))).alarms) == 4
+    assert len((await engine.alarms.list_page(AlarmFilter(status=AlarmStatus.ACTIVE, owner="ada"))).alarms) == 4
     with pytest.raises(InvalidFilter):
-        await engine.alarms.find(after="x")
+        await engine.alarms.list_page(after="x")
     with pytest.raises(InvalidFilter):
         await engine.alarms.deliveries(mine[0].id, after="x")
 

@@ -141,6 +141,6 @@ async def test_counts_that_are_wrong_are_found_and_mended(engine: Engine, conn: 
 
 async def test_a_state_is_compared_only_if_it_is_asked_for(engine: Engine, conn: Connection) -> None:
     await engine.jobs.submit([a_new_job()])
-    await conn.execute("insert into pulse.counts values (0, 'mail', 'COMPLETED', 5), (0, 'mail', 'CANCELED', 2)")
+    await conn.execute("insert into pulse.counts values (0, 'mail', 'COMPLETED', 5), (0, 'mail', 'CANCELLED', 2)")
 
     assert await miscounts(conn, JobStatus.COMPLETED, JobStatus.PENDING) == [("mail", "COMPLETED", 5, 0)]

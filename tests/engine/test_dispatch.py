@@ -14,7 +14,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulse.engine.dispatch.dispatcher import Dispatcher
-from pulse.engine.dispatch.worker_stream import Drain, Handed, Message, Pool, Replaced, Seat
+from pulse.engine.dispatch.worker_stream import (
+    AssignmentBatch,
+    DrainNotice,
+    Message,
+    Pool,
+    ReplacedNotice,
+    WorkerStream,
+)
 from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict, DatabaseUnreachable
 from pulse.model.ids import Mint, bucket_of_topic
@@ -28,14 +35,14 @@ from tests.waiting import until
 A_TICK = timedelta(milliseconds=50)
 
 
-def a_seat(worker: str = "w1", slots: int = 10, topics: tuple[str, ...] = ("mail",)) -> Seat:
-    return Seat(worker, [Pool(topics, slots)])
+def a_stream(worker: str = "w1", slots: int = 10, topics: tuple[str, ...] = ("mail",)) -> WorkerStream:
+    return WorkerStream(worker, [Pool(topics, slots)])
 
 
 @pytest.fixture
 def dispatcher(engine: Engine, settings: Settings) -> Dispatcher:
     found = Dispatcher(engine.jobs, engine.claims, replace(settings, tick=A_TICK))
-    engine.wakeups.on_wake(lambda woken: found.hear(woken.topic))
+    engine.notifications.on_ready(lambda ready: found.mark_ready(ready.topic))
     return found
 
 
@@ -49,59 +56,59 @@ async def running(dispatcher: Dispatcher) -> AsyncIterator[None]:
         await asyncio.wait_for(life, 10)
 
 
-async def jobs_of(seat: Seat, within: float = 0.3) -> list[Claim]:
+async def jobs_of(stream: WorkerStream, within: float = 0.3) -> list[Claim]:
     """All that comes until nothing does."""
     found: list[Claim] = []
-    while (message := await seat.next(within=within)) is not None:
-        if isinstance(message, Handed):
+    while (message := await stream.next(within=within)) is not None:
+        if isinstance(message, AssignmentBatch):
             found += message.claims
     return found
 
 
 async def test_a_waiting_job_goes_to_whoever_is_free(engine: Engine, dispatcher: Dispatcher) -> None:
     [job] = await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
 
     async with running(dispatcher):
-        [claim] = await jobs_of(seat)
+        [claim] = await jobs_of(stream)
 
     assert (claim.id, claim.worker) == (job.id, "w1")
     assert (await engine.jobs.get(job.id)).locked_by == "w1"
 
 
 async def test_a_job_that_comes_later_wakes_it(engine: Engine, dispatcher: Dispatcher) -> None:
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        assert await jobs_of(seat, 0.05) == []
+        assert await jobs_of(stream, 0.05) == []
         await engine.jobs.submit([a_new_job()])
-        assert len(await jobs_of(seat)) == 1
+        assert len(await jobs_of(stream)) == 1
 
 
 async def test_what_nobody_told_of_is_found_at_the_next_tick(
     engine: Engine, dispatcher: Dispatcher, settings: Settings
 ) -> None:
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        await jobs_of(seat, 0.05)
+        await jobs_of(stream, 0.05)
         quiet = Engine(engine.jobs._database, buckets=engine.jobs.buckets)
         await quiet.jobs.submit([a_new_job()])
-        assert len(await jobs_of(seat)) == 1
+        assert len(await jobs_of(stream)) == 1
 
 
 async def test_nothing_is_claimed_that_nobody_can_begin(engine: Engine, dispatcher: Dispatcher) -> None:
     await engine.jobs.submit([a_new_job() for _ in range(10)])
-    seat, other = a_seat(slots=3), a_seat("w2", topics=("other",))
-    dispatcher.join(seat)
-    dispatcher.join(other)
+    stream, other = a_stream(slots=3), a_stream("w2", topics=("other",))
+    dispatcher.connect(stream)
+    dispatcher.connect(other)
 
     async with running(dispatcher):
-        assert len(await jobs_of(seat)) == 3
+        assert len(await jobs_of(stream)) == 3
         assert await jobs_of(other, 0.05) == []
-        dispatcher.offer(seat, received=seat.sent, free=[2], number=1)
-        assert len(await jobs_of(seat)) == 2
+        dispatcher.update_credit(stream, received=stream.sent, free=[2], number=1)
+        assert len(await jobs_of(stream)) == 2
 
     [counts] = await engine.jobs.counts()
     assert counts.counts == {JobStatus.RUNNING: 5, JobStatus.PENDING: 5}
@@ -111,13 +118,13 @@ async def test_nothing_is_claimed_that_nobody_can_begin(engine: Engine, dispatch
 async def test_equal_credit_gets_equal_shares(
     engine: Engine, dispatcher: Dispatcher, jobs: int, shares: list[int]
 ) -> None:
-    seats = [a_seat(f"w{n}") for n in range(4)]
-    for seat in seats:
-        dispatcher.join(seat)
+    streams = [a_stream(f"w{n}") for n in range(4)]
+    for stream in streams:
+        dispatcher.connect(stream)
     await engine.jobs.submit([a_new_job() for _ in range(jobs)])
 
     async with running(dispatcher):
-        found = [await jobs_of(seat, 0.2) for seat in seats]
+        found = [await jobs_of(stream, 0.2) for stream in streams]
 
     assert sorted(len(theirs) for theirs in found) == shares
     ids = Counter(claim.id for theirs in found for claim in theirs)
@@ -125,16 +132,16 @@ async def test_equal_credit_gets_equal_shares(
 
 
 async def test_the_odd_job_is_not_always_the_first_ones(engine: Engine, dispatcher: Dispatcher) -> None:
-    seats = [a_seat(f"w{n}", slots=100) for n in range(3)]
-    for seat in seats:
-        dispatcher.join(seat)
+    streams = [a_stream(f"w{n}", slots=100) for n in range(3)]
+    for stream in streams:
+        dispatcher.connect(stream)
     async with running(dispatcher):
         for number in range(6):  # one after another: two that are claimed together are dealt together
             await engine.jobs.submit([a_new_job()])
             async with asyncio.timeout(5):
-                while sum(len(seat.held) for seat in seats) <= number:
+                while sum(len(stream.held) for stream in streams) <= number:
                     await asyncio.sleep(0.005)
-        found = [len(await jobs_of(seat, 0.05)) for seat in seats]
+        found = [len(await jobs_of(stream, 0.05)) for stream in streams]
 
     assert found == [2, 2, 2]
 
@@ -142,14 +149,14 @@ async def test_the_odd_job_is_not_always_the_first_ones(engine: Engine, dispatch
 async def test_topics_take_turns(engine: Engine, dispatcher: Dispatcher) -> None:
     await engine.jobs.submit([a_new_job(topic="a") for _ in range(50)])
     await engine.jobs.submit([a_new_job(topic="b") for _ in range(50)])
-    seat = Seat("w1", [Pool(("a", "b"), 10)])
-    dispatcher.join(seat)
+    stream = WorkerStream("w1", [Pool(("a", "b"), 10)])
+    dispatcher.connect(stream)
     topics: list[str] = []
 
     async with running(dispatcher):
         for number in range(4):
-            topics += {claim.topic for claim in await jobs_of(seat, 0.1)}
-            dispatcher.offer(seat, received=seat.sent, free=[10], number=number + 1)
+            topics += {claim.topic for claim in await jobs_of(stream, 0.1)}
+            dispatcher.update_credit(stream, received=stream.sent, free=[10], number=number + 1)
 
     assert set(topics[:2]) == {"a", "b"}
 
@@ -157,12 +164,12 @@ async def test_topics_take_turns(engine: Engine, dispatcher: Dispatcher) -> None
 async def test_a_paused_topic_is_not_dealt(engine: Engine, dispatcher: Dispatcher) -> None:
     await engine.jobs.submit([a_new_job()])
     await engine.jobs.pause("mail")
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        assert await jobs_of(seat, 0.2) == []
+        assert await jobs_of(stream, 0.2) == []
         await engine.jobs.resume("mail")
-        assert len(await jobs_of(seat)) == 1
+        assert len(await jobs_of(stream)) == 1
 
 
 # --- coming and going
@@ -172,12 +179,12 @@ async def test_what_was_never_sent_goes_back_uncharged_when_its_worker_leaves(
     engine: Engine, dispatcher: Dispatcher
 ) -> None:
     [job] = await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        while seat.sent == 0:
+        while stream.sent == 0:
             await asyncio.sleep(0.005)
-        await dispatcher.leave(seat)
+        await dispatcher.disconnect(stream)
 
     found = await engine.jobs.get(job.id)
     assert (found.status, found.attempt - found.refunded, found.locked_by) == (JobStatus.PENDING, 0, None)
@@ -187,15 +194,15 @@ async def test_what_was_claimed_while_its_worker_left_goes_back(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = await engine.jobs.submit([a_new_job()])
-    seat, claim_for = a_seat(), engine.claims.claim_for
+    stream, claim_for = a_stream(), engine.claims.claim_for
 
     async def claim_and_lose(*args: Any, **kwargs: Any) -> list[Claim]:
         claims = await claim_for(*args, **kwargs)
-        await dispatcher.leave(seat)
+        await dispatcher.disconnect(stream)
         return claims
 
     monkeypatch.setattr(engine.claims, "claim_for", claim_and_lose)
-    dispatcher.join(seat)
+    dispatcher.connect(stream)
     async with running(dispatcher):
         await asyncio.sleep(0.1)
 
@@ -204,12 +211,12 @@ async def test_what_was_claimed_while_its_worker_left_goes_back(
 
 
 async def test_a_newer_stream_of_the_same_worker_wins(engine: Engine, dispatcher: Dispatcher) -> None:
-    older, newer = a_seat(), a_seat()
-    dispatcher.join(older)
-    dispatcher.join(newer)
-    assert isinstance(await older.next(within=1), Replaced)
-    await dispatcher.leave(older)
-    assert dispatcher.seats == [newer]
+    older, newer = a_stream(), a_stream()
+    dispatcher.connect(older)
+    dispatcher.connect(newer)
+    assert isinstance(await older.next(within=1), ReplacedNotice)
+    await dispatcher.disconnect(older)
+    assert dispatcher.streams == [newer]
 
     await engine.jobs.submit([a_new_job()])
     async with running(dispatcher):
@@ -218,14 +225,14 @@ async def test_a_newer_stream_of_the_same_worker_wins(engine: Engine, dispatcher
 
 
 async def test_draining_sends_everyone_elsewhere_and_claims_no_more(engine: Engine, dispatcher: Dispatcher) -> None:
-    seat, late = a_seat(), a_seat("w2")
-    dispatcher.join(seat)
+    stream, late = a_stream(), a_stream("w2")
+    dispatcher.connect(stream)
     async with running(dispatcher):
         await asyncio.sleep(0.02)
-    dispatcher.join(late)
+    dispatcher.connect(late)
     [job] = await engine.jobs.submit([a_new_job()])
 
-    assert [type(await each.next(within=1)) for each in (seat, late)] == [Drain, Drain]
+    assert [type(await each.next(within=1)) for each in (stream, late)] == [DrainNotice, DrainNotice]
     assert (await engine.jobs.get(job.id)).status is JobStatus.PENDING
 
 
@@ -241,39 +248,39 @@ async def test_a_claim_that_fails_ends_no_stream(
 
     monkeypatch.setattr(engine.claims, "claim_for", sometimes)
     await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        assert len(await jobs_of(seat, 3)) == 1
+        assert len(await jobs_of(stream, 3)) == 1
 
 
-async def test_a_canceled_job_is_told_to_its_worker_if_it_sits_here(engine: Engine, dispatcher: Dispatcher) -> None:
+async def test_a_cancelled_job_is_told_to_its_worker_if_it_sits_here(engine: Engine, dispatcher: Dispatcher) -> None:
     await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        [claim] = await jobs_of(seat)
+        [claim] = await jobs_of(stream)
         lease = Lease(claim.id, claim.lease_id)
-        engine.jobs.on_cancel(dispatcher.canceled)
+        engine.jobs.on_cancel(dispatcher.cancel)
         await engine.jobs.cancel(claim.id)
-        message: Message | None = await seat.next(within=1)
+        message: Message | None = await stream.next(within=1)
 
     assert message is not None
     assert getattr(message, "leases", None) == [lease]
 
 
 async def test_each_dead_letter_is_told_once_and_only_to_those_who_want_to_know(dispatcher: Dispatcher) -> None:
-    willing = [Seat(worker, [Pool(("mail",), 1)], wants_dead_letters=True) for worker in ("w1", "w2")]
-    others = [a_seat("w3"), Seat("w4", [Pool(("bank",), 1)], wants_dead_letters=True)]
-    for seat in (*willing, *others):
-        dispatcher.join(seat)
+    willing = [WorkerStream(worker, [Pool(("mail",), 1)], wants_dead_letters=True) for worker in ("w1", "w2")]
+    others = [a_stream("w3"), WorkerStream("w4", [Pool(("bank",), 1)], wants_dead_letters=True)]
+    for stream in (*willing, *others):
+        dispatcher.connect(stream)
 
-    untold = [dispatcher.tell_dead_letters({uuid4(): "mail"}) for _ in range(20)]  # whom is chance
+    untold = [dispatcher.notify_dead_letters({uuid4(): "mail"}) for _ in range(20)]  # whom is chance
 
-    assert sum(seat.sent for seat in willing) == 20
-    assert [seat.sent for seat in others] == [0, 0]
+    assert sum(stream.sent for stream in willing) == 20
+    assert [stream.sent for stream in others] == [0, 0]
     assert untold == [[]] * 20
-    assert dispatcher.tell_dead_letters({(nobodys := uuid4()): "news"}) == [nobodys]
+    assert dispatcher.notify_dead_letters({(nobodys := uuid4()): "news"}) == [nobodys]
 
 
 # --- what never arrived
@@ -331,32 +338,32 @@ async def test_whatever_goes_wrong_the_next_step_is_taken(
 
     monkeypatch.setattr(engine.claims, "claim_for", sometimes)
     await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     async with running(dispatcher):
-        assert len(await jobs_of(seat, 3)) == 1
+        assert len(await jobs_of(stream, 3)) == 1
 
 
 async def test_what_was_claimed_for_places_that_are_gone_is_given_back(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that stops says that no place is free and reads up to what was sent: nothing may come after that."""
-    seat = a_seat(slots=3)
+    stream = a_stream(slots=3)
     claim_for = engine.claims.claim_for
 
     async def claim_slowly(*args: Any, **given: Any) -> list[Claim]:
         claims = await claim_for(*args, **given)
-        dispatcher.offer(seat, received=0, free=[1])
+        dispatcher.update_credit(stream, received=0, free=[1])
         return claims
 
     monkeypatch.setattr(engine.claims, "claim_for", claim_slowly)
     await engine.jobs.submit([a_new_job() for _ in range(3)])
-    dispatcher.join(seat)
+    dispatcher.connect(stream)
 
     async with running(dispatcher):
-        found = await jobs_of(seat)
+        found = await jobs_of(stream)
 
-    left = [job for job in (await engine.jobs.find()).jobs if job.status is JobStatus.PENDING]
+    left = [job for job in (await engine.jobs.list_page()).jobs if job.status is JobStatus.PENDING]
     assert len(found) == 1
     assert [job.attempt - job.refunded for job in left] == [0, 0]
 
@@ -365,12 +372,12 @@ async def test_a_single_job_that_someone_here_can_take_is_told_to_nobody_else(
     engine: Engine, dispatcher: Dispatcher, conn: Connection
 ) -> None:
     """A NOTIFY costs the commit more than it is worth when the job is gone by the time it is heard."""
-    engine.wakeups.on_taken(dispatcher.can_take)
-    seat = a_seat(slots=1)
-    dispatcher.join(seat)
+    engine.notifications.add_local_taker(dispatcher.can_take)
+    stream = a_stream(slots=1)
+    dispatcher.connect(stream)
     told: list[str] = []
     raw = conn._raw
-    await raw.add_listener(engine.wakeups.channel, lambda *message: told.append(str(message[-1])))
+    await raw.add_listener(engine.notifications.channel, lambda *message: told.append(str(message[-1])))
 
     await engine.jobs.submit([a_new_job()])
     await raw.execute("select 1")
@@ -380,7 +387,7 @@ async def test_a_single_job_that_someone_here_can_take_is_told_to_nobody_else(
     await asyncio.sleep(SPACING)
     told.clear()
     async with running(dispatcher):
-        await jobs_of(seat, 0.2)
+        await jobs_of(stream, 0.2)
     await engine.jobs.submit([a_new_job()])
     await until(lambda: _is_there(told))
 
@@ -395,21 +402,21 @@ async def _is_there(told: list[str]) -> bool:
 async def test_a_single_job_is_handed_to_whoever_is_free_without_a_claim(
     engine: Engine, dispatcher: Dispatcher
 ) -> None:
-    seats = [a_seat("w1"), a_seat("w2")]
-    async with settled(dispatcher, *seats):
+    streams = [a_stream("w1"), a_stream("w2")]
+    async with settled(dispatcher, *streams):
         submitted = [(await dispatcher.submit([a_new_job()]))[0] for _ in range(4)]
-        found = [await jobs_of(seat, 0.01) for seat in seats]
+        found = [await jobs_of(stream, 0.01) for stream in streams]
 
     assert [len(theirs) for theirs in found] == [2, 2], "in turn"
     assert {claim.id for theirs in found for claim in theirs} == {each.id for each in submitted}
-    assert [seat.held for seat in seats] == [{claim.id: claim.lease_id for claim in theirs} for theirs in found]
+    assert [stream.held for stream in streams] == [{claim.id: claim.lease_id for claim in theirs} for theirs in found]
 
 
 @asynccontextmanager
-async def settled(dispatcher: Dispatcher, *seats: Seat) -> AsyncIterator[None]:
+async def settled(dispatcher: Dispatcher, *streams: WorkerStream) -> AsyncIterator[None]:
     """Everybody sits, and the claimer has found that nothing waits."""
-    for seat in seats:
-        dispatcher.join(seat)
+    for stream in streams:
+        dispatcher.connect(stream)
     async with running(dispatcher):
         await until(lambda: _is_quiet(dispatcher))
         yield
@@ -426,7 +433,7 @@ async def test_others_go_the_usual_way(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, jobs: list[NewJob]
 ) -> None:
     monkeypatch.setattr(engine.claims, "submit_claimed", None)
-    async with settled(dispatcher, a_seat()):
+    async with settled(dispatcher, a_stream()):
         assert [answer.created for answer in await dispatcher.submit(jobs)] == [True] * len(jobs)
 
 
@@ -444,8 +451,8 @@ async def test_where_jobs_may_wait_for_the_same_places_it_goes_the_usual_way(
 
     monkeypatch.setattr(engine.claims, "submit_claimed", None)
     monkeypatch.setattr(engine.claims, "claim_for", claim_slowly)
-    seat = a_seat(topics=("mail", "other"))
-    dispatcher.join(seat)
+    stream = a_stream(topics=("mail", "other"))
+    dispatcher.connect(stream)
     dispatcher._maybe_ready = {topic: None}
     await dispatcher.submit([a_new_job()])
     dispatcher._maybe_ready = {topic: None}
@@ -453,11 +460,11 @@ async def test_where_jobs_may_wait_for_the_same_places_it_goes_the_usual_way(
         await is_under_way.wait()
         await dispatcher.submit([a_new_job()])
         is_to_end.set()
-        assert len(await jobs_of(seat)) == 2
+        assert len(await jobs_of(stream)) == 2
 
 
 async def test_a_job_that_nobody_here_can_begin_waits(engine: Engine, dispatcher: Dispatcher) -> None:
-    async with settled(dispatcher, a_seat(topics=("other",))):
+    async with settled(dispatcher, a_stream(topics=("other",))):
         [submitted] = await dispatcher.submit([a_new_job()])
 
     assert (await engine.jobs.get(submitted.id)).status is JobStatus.PENDING
@@ -467,45 +474,45 @@ async def test_who_comes_behind_waiting_ones_gets_there_too(
     engine: Engine, dispatcher: Dispatcher, settings: Settings
 ) -> None:
     """What nobody told this server of is before it in the database; then both are claimed, in their order."""
-    seat = a_seat(slots=5)
-    async with settled(dispatcher, seat):
+    stream = a_stream(slots=5)
+    async with settled(dispatcher, stream):
         quiet = Engine(engine.jobs._database, buckets=engine.jobs.buckets)
         [first] = await quiet.jobs.submit([a_new_job()])
         [second] = await dispatcher.submit([a_new_job()])
-        found = await jobs_of(seat)
+        found = await jobs_of(stream)
 
     assert [claim.id for claim in found] == [first.id, second.id]
 
 
 async def test_no_more_is_handed_out_than_there_are_places(engine: Engine, dispatcher: Dispatcher) -> None:
-    seat = a_seat(slots=3)
-    async with settled(dispatcher, seat):
+    stream = a_stream(slots=3)
+    async with settled(dispatcher, stream):
         await asyncio.gather(*(dispatcher.submit([a_new_job()]) for _ in range(20)))
-        assert len(await jobs_of(seat)) == 3
+        assert len(await jobs_of(stream)) == 3
         [counts] = await engine.jobs.counts()
         assert counts.counts == {JobStatus.RUNNING: 3, JobStatus.PENDING: 17}
-        dispatcher.offer(seat, received=seat.sent, free=[3], number=1)
-        assert len(await jobs_of(seat)) == 3
+        dispatcher.update_credit(stream, received=stream.sent, free=[3], number=1)
+        assert len(await jobs_of(stream)) == 3
 
-    refunded = [job.refunded for job in (await engine.jobs.find()).jobs]
+    refunded = [job.refunded for job in (await engine.jobs.list_page()).jobs]
     assert refunded == [0] * 20, "nothing was claimed in vain"
 
 
 async def test_a_place_is_kept_while_the_worker_speaks(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed = a_seat(slots=1), engine.claims.submit_claimed
+    stream, submit_claimed = a_stream(slots=1), engine.claims.submit_claimed
     rooms: list[int] = []
 
     async def submit_and_hear(*args: Any, **kwargs: Any) -> Any:
-        dispatcher.offer(seat, received=0, free=[1], number=1)
-        rooms.append(seat.credit("mail"))
+        dispatcher.update_credit(stream, received=0, free=[1], number=1)
+        rooms.append(stream.credit("mail"))
         return await submit_claimed(*args, **kwargs)
 
     monkeypatch.setattr(engine.claims, "submit_claimed", submit_and_hear)
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         await dispatcher.submit([a_new_job()])
-        assert len(await jobs_of(seat, 0.05)) == 1
+        assert len(await jobs_of(stream, 0.05)) == 1
 
     assert rooms == [0]
 
@@ -514,34 +521,34 @@ async def test_a_place_is_kept_while_the_worker_speaks(
 async def test_a_job_whose_worker_is_gone_by_then_is_anothers_uncharged(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    seat, other, submit_claimed = a_seat("w1"), a_seat("w2"), engine.claims.submit_claimed
+    stream, other, submit_claimed = a_stream("w1"), a_stream("w2"), engine.claims.submit_claimed
 
     async def submit_and_lose(*args: Any, **kwargs: Any) -> Any:
         answer = await submit_claimed(*args, **kwargs)
         if how == "leaves":
-            await dispatcher.leave(seat)
+            await dispatcher.disconnect(stream)
         elif how == "is replaced":
-            dispatcher.join(a_seat("w1", slots=0))
+            dispatcher.connect(a_stream("w1", slots=0))
         else:
-            dispatcher.offer(seat, received=0, free=[0], number=1)
-        dispatcher.join(other)
+            dispatcher.update_credit(stream, received=0, free=[0], number=1)
+        dispatcher.connect(other)
         return answer
 
     monkeypatch.setattr(engine.claims, "submit_claimed", submit_and_lose)
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         [submitted] = await dispatcher.submit([a_new_job()])
         [claim] = await jobs_of(other)
 
     assert (claim.id, claim.attempt - claim.refunded) == (submitted.id, 1)
-    assert not seat.held
+    assert not stream.held
 
 
 async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: Dispatcher) -> None:
-    seat = a_seat()
+    stream = a_stream()
     job = a_new_job(id=Mint().ids([bucket_of_topic("mail", engine.jobs.buckets)])[0])
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         answers = await asyncio.gather(*(dispatcher.submit([job]) for _ in range(5)))
-        assert len(await jobs_of(seat)) == 1
+        assert len(await jobs_of(stream)) == 1
 
     assert sorted(answer.created for [answer] in answers) == [False] * 4 + [True]
     assert {answer.id for [answer] in answers} == {job.id}
@@ -549,13 +556,13 @@ async def test_a_repeated_submit_hands_it_out_once(engine: Engine, dispatcher: D
 
 async def test_a_job_whose_id_was_another_ones_is_handed_out(engine: Engine, dispatcher: Dispatcher) -> None:
     """As after retention removed a job that this worker has not heard to be lost."""
-    seat = a_seat()
+    stream = a_stream()
     job = a_new_job(id=Mint().ids([bucket_of_topic("mail", engine.jobs.buckets)])[0])
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         assert job.id is not None
-        seat.held[job.id] = 1
+        stream.held[job.id] = 1
         await dispatcher.submit([job])
-        [claim] = await jobs_of(seat)
+        [claim] = await jobs_of(stream)
 
     assert claim.id == job.id
 
@@ -563,7 +570,7 @@ async def test_a_job_whose_id_was_another_ones_is_handed_out(engine: Engine, dis
 async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed, is_under_way = a_seat(), engine.claims.submit_claimed, asyncio.Event()
+    stream, submit_claimed, is_under_way = a_stream(), engine.claims.submit_claimed, asyncio.Event()
 
     async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
         is_under_way.set()
@@ -571,17 +578,17 @@ async def test_a_caller_who_hangs_up_leaves_no_claim_to_nobody(
         return await submit_claimed(*args, **kwargs)
 
     monkeypatch.setattr(engine.claims, "submit_claimed", submit_slowly)
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         call = asyncio.create_task(dispatcher.submit([a_new_job()]))
         await is_under_way.wait()
         call.cancel()
-        assert len(await jobs_of(seat)) == 1
+        assert len(await jobs_of(stream)) == 1
 
 
 async def test_draining_waits_for_what_is_being_submitted(
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, submit_claimed, is_under_way = a_seat(), engine.claims.submit_claimed, asyncio.Event()
+    stream, submit_claimed, is_under_way = a_stream(), engine.claims.submit_claimed, asyncio.Event()
 
     async def submit_slowly(*args: Any, **kwargs: Any) -> Any:
         answer = await submit_claimed(*args, **kwargs)
@@ -590,12 +597,12 @@ async def test_draining_waits_for_what_is_being_submitted(
         return answer
 
     monkeypatch.setattr(engine.claims, "submit_claimed", submit_slowly)
-    async with settled(dispatcher, seat):
+    async with settled(dispatcher, stream):
         call = asyncio.create_task(dispatcher.submit([a_new_job()]))
         await is_under_way.wait()
         call.cancel()
 
-    [job] = (await engine.jobs.find()).jobs
+    [job] = (await engine.jobs.list_page()).jobs
     assert (job.status, job.attempt - job.refunded) == (JobStatus.PENDING, 0)
 
 
@@ -603,8 +610,8 @@ async def test_what_was_never_sent_is_given_back_when_a_lock_on_the_table_is_gon
     engine: Engine, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = await engine.jobs.submit([a_new_job()])
-    seat = a_seat()
-    dispatcher.join(seat)
+    stream = a_stream()
+    dispatcher.connect(stream)
     release, locks = engine.claims.release, [Conflict("somebody holds a lock")] * 2
 
     async def locked_at_first(leases: Any) -> Any:
@@ -615,7 +622,7 @@ async def test_what_was_never_sent_is_given_back_when_a_lock_on_the_table_is_gon
     monkeypatch.setattr(engine.claims, "release", locked_at_first)
     async with running(dispatcher):
         await until(lambda: _is_running(engine, job.id))
-        await dispatcher.leave(seat)
+        await dispatcher.disconnect(stream)
 
     given_back = await engine.jobs.get(job.id)
     assert (given_back.status, given_back.refunded) == (JobStatus.PENDING, 1)

@@ -17,7 +17,7 @@ from pulse.engine.duties.duties import AT_ONCE, PRUNE_EVERY, TALLY_EVERY
 from pulse.engine.duties.loops import Loop
 from pulse.engine.engine import Engine
 from pulse.model.errors import DatabaseUnreachable, JobNotFound
-from pulse.model.jobs import Answer, Job, JobStatus, Outcome, RetryPolicy
+from pulse.model.jobs import Job, JobStatus, Outcome, ReportStatus, RetryPolicy
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection, Database
 from tests.clock import FrozenClock
@@ -66,7 +66,7 @@ async def test_what_is_due_is_promoted_and_nothing_else(engine: Engine, clock: F
     )
     others = [
         (await a_job(engine, clock, status)).id
-        for status in (JobStatus.RUNNING, JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
+        for status in (JobStatus.RUNNING, JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELLED)
     ]
     before = [await engine.jobs.get(job_id) for job_id in [*others, later]]
 
@@ -155,7 +155,7 @@ async def test_promoting_wakes_the_topics(engine: Engine, clock: FrozenClock) ->
     await submit_one(engine, topic="a", delay=MINUTE, priority=5)
     await submit_one(engine, topic="b", delay=MINUTE)
     await submit_one(engine, topic="c", delay=HOUR)
-    engine.wakeups.on_wake(lambda item: woken.add(tuple(item)))  # type: ignore[arg-type]
+    engine.notifications.on_ready(lambda item: woken.add(tuple(item)))  # type: ignore[arg-type]
 
     await clock.advance(MINUTE)
     await engine.duties.promote()
@@ -487,7 +487,9 @@ async def test_lives_shorter_than_a_lease_between_long_absences_reap_as_well(
     for _ in range(5):
         process = a_process(database)
         await watch_for(process, clock, HEARTBEAT)
-        assert await engine.claims.heartbeat([lease_of_job(well)]) == [Answer.ACCEPTED], "before anybody judges it"
+        assert await engine.claims.heartbeat([lease_of_job(well)]) == [ReportStatus.ACCEPTED], (
+            "before anybody judges it"
+        )
         await watch_for(process, clock, HEARTBEAT)
         await clock.advance(40 * SECOND)
 
@@ -500,7 +502,7 @@ async def test_a_clock_that_is_set_does_not_expire_the_living(engine: Engine, cl
         job = await a_job(engine, clock, JobStatus.RUNNING)
         await clock.advance(jump)
         await engine.duties.watch()
-        assert await engine.claims.heartbeat([lease_of_job(job)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of_job(job)]) == [ReportStatus.ACCEPTED]
         await watch_for(engine.duties, clock, LEASE - SECOND)
         assert (await engine.jobs.get(job.id)).status is JobStatus.RUNNING
         assert await reaped_after(engine.duties, engine, clock, job.id) <= LEASE
@@ -650,7 +652,7 @@ async def test_a_real_watchdog_reaps_within_two_leases(settings: Settings) -> No
 
 RETENTION = [
     (JobStatus.COMPLETED, timedelta(days=7)),
-    (JobStatus.CANCELED, timedelta(days=7)),
+    (JobStatus.CANCELLED, timedelta(days=7)),
     (JobStatus.DEAD_LETTERED, timedelta(days=30)),
 ]
 
@@ -678,7 +680,7 @@ async def test_a_finished_job_is_kept_for_as_long_as_its_state_says(
 
 
 async def test_each_state_has_its_own_retention(settings: Settings, clock: FrozenClock) -> None:
-    kept = replace(settings, keep_completed=HOUR, keep_canceled=2 * HOUR, keep_dead_lettered=3 * HOUR)
+    kept = replace(settings, keep_completed=HOUR, keep_cancelled=2 * HOUR, keep_dead_lettered=3 * HOUR)
     async with await Database.connect(kept) as database:
         engine = Engine(database, buckets=settings.buckets)
         for status, _ in RETENTION:
@@ -829,7 +831,7 @@ EACH = {
     JobStatus.SCHEDULED: 1,
     JobStatus.COMPLETED: 1,
     JobStatus.RETRYING: 1,
-    JobStatus.CANCELED: 1,
+    JobStatus.CANCELLED: 1,
 }
 
 
@@ -912,9 +914,9 @@ async def test_forgetting_a_count_of_zero_loses_nothing_that_is_not_rolled_yet(
 
     await engine.duties.prune()
 
-    assert await counted(engine) == {"mail": {JobStatus.PENDING: 1, JobStatus.CANCELED: 1}}
+    assert await counted(engine) == {"mail": {JobStatus.PENDING: 1, JobStatus.CANCELLED: 1}}
     await engine.duties.tally()
-    assert await counted(engine) == {"mail": {JobStatus.PENDING: 1, JobStatus.CANCELED: 1}}
+    assert await counted(engine) == {"mail": {JobStatus.PENDING: 1, JobStatus.CANCELLED: 1}}
 
 
 # --- all of them
@@ -956,7 +958,7 @@ async def test_a_job_due_soon_shortens_the_sleep_of_promote(patient: Engine) -> 
 async def test_a_retry_that_is_due_soon_is_announced(engine: Engine, clock: FrozenClock) -> None:
     """Whoever promotes may be asleep for a second: a report says when to look again, and so does the watchdog."""
     later: list[timedelta] = []
-    engine.wakeups.on_later(later.append)
+    engine.notifications.on_due_soon(later.append)
     retry = RetryPolicy(kind="fixed", base=0.25, jitter=0)
     await submit_one(engine, retry=retry, max_attempts=3)
 

@@ -51,11 +51,11 @@ async def test_it_was_completed(engine: Engine, clock: FrozenClock) -> None:
     assert (found.job_id, found.status, found.reason) == (job.id, JobStatus.COMPLETED, Reason.COMPLETED)
 
 
-async def test_it_was_canceled(engine: Engine, clock: FrozenClock) -> None:
+async def test_it_was_cancelled(engine: Engine, clock: FrozenClock) -> None:
     job_id = await submit_one(engine)
     await engine.jobs.cancel(job_id, reason="sent by hand")
 
-    assert_reason(await engine.explain(job_id), Reason.CANCELED, "canceled just now: sent by hand.")
+    assert_reason(await engine.explain(job_id), Reason.CANCELLED, "cancelled just now: sent by hand.")
 
 
 async def test_it_failed_for_good(engine: Engine, clock: FrozenClock) -> None:
@@ -242,7 +242,7 @@ async def test_more_are_before_it_than_are_counted(
     engine: Engine, database: Database, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is near the end is told the exact place all the same."""
-    monkeypatch.setattr(explaining, "MOST_COUNTED", 3)
+    monkeypatch.setattr(explaining, "MAX_COUNTED", 3)
     await a_worker(database, "mail", slots=1, busy=1)
     ids = []
     for _ in range(12):

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
-from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome, Progress
+from pulse.model.jobs import Claim, JobStatus, Lease, Outcome, Progress, ReportStatus
 from pulse.store import alarms as alarm_store
 from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
@@ -23,20 +23,20 @@ LEASE = timedelta(seconds=30)
 # --- every statement a worker can cause
 
 
-async def _heartbeat(engine: Engine, claim: Claim) -> list[Answer]:
+async def _heartbeat(engine: Engine, claim: Claim) -> list[ReportStatus]:
     return await engine.claims.heartbeat([lease_of(claim)])
 
 
-async def _progress(engine: Engine, claim: Claim) -> list[Answer]:
+async def _progress(engine: Engine, claim: Claim) -> list[ReportStatus]:
     return await engine.claims.progress([Progress(id=claim.id, lease_id=claim.lease_id, value="0.5")])
 
 
-async def _release(engine: Engine, claim: Claim) -> list[Answer]:
+async def _release(engine: Engine, claim: Claim) -> list[ReportStatus]:
     return await engine.claims.release([lease_of(claim)])
 
 
-def _report(outcome: Outcome) -> Callable[[Engine, Claim], Awaitable[list[Answer]]]:
-    async def report(engine: Engine, claim: Claim) -> list[Answer]:
+def _report(outcome: Outcome) -> Callable[[Engine, Claim], Awaitable[list[ReportStatus]]]:
+    async def report(engine: Engine, claim: Claim) -> list[ReportStatus]:
         return await engine.claims.report([a_report(claim, outcome)])
 
     return report
@@ -71,7 +71,7 @@ async def _reaped(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
 
 async def _released_and_claimed_again(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
     """A refund: where the attempt is given back, a fence made of the attempt would match again."""
-    assert await engine.claims.release([lease_of(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.release([lease_of(claim)]) == [ReportStatus.ACCEPTED]
     await claim_one(engine, worker=claim.worker)
 
 
@@ -92,7 +92,7 @@ async def _replayed_and_claimed_again(engine: Engine, clock: FrozenClock, claim:
     await claim_one(engine, worker=claim.worker)
 
 
-async def _canceled(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
+async def _cancelled(engine: Engine, clock: FrozenClock, claim: Claim) -> None:
     await engine.jobs.cancel(claim.id)
 
 
@@ -103,7 +103,7 @@ LOSSES = {
     "snoozed and claimed again": _snoozed_and_claimed_again,
     "replayed": _replayed,
     "replayed and claimed again": _replayed_and_claimed_again,
-    "canceled": _canceled,
+    "cancelled": _cancelled,
 }
 
 
@@ -117,7 +117,7 @@ async def test_a_stale_lease_changes_nothing(engine: Engine, clock: FrozenClock,
 
     answers = await STATEMENTS[statement](engine, claim)
 
-    assert answers == [Answer.CANCELED if loss == "canceled" else Answer.LOST]
+    assert answers == [ReportStatus.CANCELLED if loss == "cancelled" else ReportStatus.LOST]
     after = await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id), await engine.jobs.counts()
     assert after == before
 
@@ -129,10 +129,10 @@ async def test_a_report_repeated_is_answered_and_changes_nothing(
 ) -> None:
     await submit_one(engine)
     claim = await claim_one(engine)
-    assert await STATEMENTS[statement](engine, claim) == [Answer.ACCEPTED]
+    assert await STATEMENTS[statement](engine, claim) == [ReportStatus.ACCEPTED]
     before = await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id)
 
-    assert await STATEMENTS[repeated](engine, claim) == [Answer.ALREADY]
+    assert await STATEMENTS[repeated](engine, claim) == [ReportStatus.ALREADY]
 
     assert (await engine.jobs.get(claim.id), await engine.jobs.attempts(claim.id)) == before
 
@@ -141,7 +141,7 @@ async def test_the_fence_grows_with_each_claim_and_each_loss(engine: Engine, clo
     job_id = await submit_one(engine, max_attempts=10)
     claim = await claim_one(engine)
     seen = [claim.lease_id]
-    for lose in (_reaped, _released_and_claimed_again, _replayed_and_claimed_again, _canceled):
+    for lose in (_reaped, _released_and_claimed_again, _replayed_and_claimed_again, _cancelled):
         await lose(engine, clock, claim)
         seen.append((await engine.jobs.get(job_id)).lease_id)
         if lose is _reaped:
@@ -162,7 +162,7 @@ async def test_one_batch_tells_live_leases_from_lost_ones(engine: Engine, clock:
 
     answers = await engine.claims.heartbeat([lease_of(claim) for claim in (first, second, third)])
 
-    assert answers == [Answer.ACCEPTED, Answer.CANCELED, Answer.ALREADY]
+    assert answers == [ReportStatus.ACCEPTED, ReportStatus.CANCELLED, ReportStatus.ALREADY]
 
 
 @pytest.mark.parametrize("first", Outcome)
@@ -181,7 +181,7 @@ async def test_of_two_reports_of_one_claim_in_one_batch_the_first_stands(
         Outcome.DISCARD: JobStatus.DEAD_LETTERED,
         Outcome.SNOOZE: JobStatus.SCHEDULED,
     }
-    assert answers == [Answer.ACCEPTED, Answer.ACCEPTED, Answer.ALREADY]
+    assert answers == [ReportStatus.ACCEPTED, ReportStatus.ACCEPTED, ReportStatus.ALREADY]
     assert (await engine.jobs.get(twice.id)).status is ends[first]
 
 
@@ -190,7 +190,7 @@ async def test_of_two_reports_of_a_lost_claim_both_are_lost(engine: Engine) -> N
     claim = await claim_one(engine)
     await engine.claims.release([lease_of(claim)])
 
-    assert await engine.claims.report([a_report(claim)] * 2) == [Answer.LOST] * 2
+    assert await engine.claims.report([a_report(claim)] * 2) == [ReportStatus.LOST] * 2
 
 
 async def test_two_claims_of_one_job_in_one_batch_are_told_apart(engine: Engine) -> None:
@@ -201,7 +201,7 @@ async def test_two_claims_of_one_job_in_one_batch_are_told_apart(engine: Engine)
 
     answers = await engine.claims.report([a_report(old), a_report(new)])
 
-    assert answers == [Answer.LOST, Answer.ACCEPTED]
+    assert answers == [ReportStatus.LOST, ReportStatus.ACCEPTED]
 
 
 async def test_the_same_report_twice_in_one_batch_is_one_report(engine: Engine) -> None:
@@ -210,7 +210,7 @@ async def test_the_same_report_twice_in_one_batch_is_one_report(engine: Engine) 
 
     answers = await engine.claims.report([a_report(claim, Outcome.FAIL)] * 2)
 
-    assert answers == [Answer.ACCEPTED, Answer.ACCEPTED]
+    assert answers == [ReportStatus.ACCEPTED, ReportStatus.ACCEPTED]
     assert len(await engine.jobs.attempts(claim.id)) == 1
 
 
@@ -219,7 +219,7 @@ async def test_a_report_for_a_job_that_never_was_is_lost(engine: Engine) -> None
     claim = await claim_one(engine)
     unknown = Lease(UUID(int=claim.id.int ^ (1 << 64)), 1)
 
-    assert await engine.claims.heartbeat([unknown]) == [Answer.LOST]
+    assert await engine.claims.heartbeat([unknown]) == [ReportStatus.LOST]
 
 
 # --- a standby takes over that has not got the last claims
@@ -246,12 +246,12 @@ async def test_a_claim_that_a_failover_lost_does_not_share_its_fence_with_the_ne
 
     assert newer.lease_id > lost.lease_id
     before = await engine.jobs.get(job_id)
-    assert await STATEMENTS[statement](engine, lost) == [Answer.LOST]
+    assert await STATEMENTS[statement](engine, lost) == [ReportStatus.LOST]
     assert await engine.jobs.get(job_id) == before
     for call in ("fence($1, $2)", "complete($1, $2)"):
         [row] = await conn.fetch(f"select pulse.{call}", job_id, lost.lease_id)
         assert row[0] is False
-    assert await STATEMENTS[statement](engine, newer) == [Answer.ACCEPTED]
+    assert await STATEMENTS[statement](engine, newer) == [ReportStatus.ACCEPTED]
 
 
 async def test_a_claim_that_a_failover_lost_is_lost_also_before_the_next(
@@ -263,10 +263,10 @@ async def test_a_claim_that_a_failover_lost_is_lost_also_before_the_next(
     lost = await claim_one(engine)
     await conn.fetch(FORGET_CLAIM, job_id, standby)
 
-    assert await engine.claims.report([a_report(lost)]) == [Answer.LOST]
+    assert await engine.claims.report([a_report(lost)]) == [ReportStatus.LOST]
 
     await engine.jobs.cancel(job_id)
-    assert await engine.claims.report([a_report(lost)]) == [Answer.LOST], "the cancellation was not of this claim"
+    assert await engine.claims.report([a_report(lost)]) == [ReportStatus.LOST], "the cancellation was not of this claim"
 
 
 async def test_two_claims_at_one_instant_have_two_fences(engine: Engine, clock: FrozenClock) -> None:
@@ -296,4 +296,4 @@ async def test_a_delivery_that_a_failover_lost_does_not_share_its_fence_with_the
 
     assert newer.lease_id > lost.lease_id
     assert await alarm_store.held_wakes(conn, [lost]) == set()
-    assert await alarm_store.held_wakes(conn, [newer]) == {newer.claim}
+    assert await alarm_store.held_wakes(conn, [newer]) == {newer.key}

@@ -13,7 +13,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict, InvalidInput, InvalidName, InvalidOption, InvalidPayload
-from pulse.model.jobs import Answer, JobStatus, NewJob, Outcome
+from pulse.model.jobs import JobStatus, NewJob, Outcome, ReportStatus
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection, Database
 from pulse.store.statements import load_statements
@@ -92,13 +92,13 @@ async def test_attempts_left_behind_by_hand_do_not_stop_the_watchdog(
 
     assert await engine.duties.reap() == 1
     assert (await engine.jobs.get(job_id)).status is JobStatus.RETRYING
-    assert await engine.claims.report([a_report(claim)]) == [Answer.LOST]
+    assert await engine.claims.report([a_report(claim)]) == [ReportStatus.LOST]
 
 
 async def test_a_second_life_of_an_id_does_not_accept_the_first_ones_worker(
     settings: Settings, clock: FrozenClock
 ) -> None:
-    async with await Database.connect(replace(settings, keep_canceled=timedelta())) as database:
+    async with await Database.connect(replace(settings, keep_cancelled=timedelta())) as database:
         engine = Engine(database, buckets=settings.buckets)
         job_id = await submit_one(engine)
         zombie = await claim_one(engine)
@@ -112,7 +112,7 @@ async def test_a_second_life_of_an_id_does_not_accept_the_first_ones_worker(
                 await asyncio.sleep(0.01)
 
         assert claims[0].lease_id > zombie.lease_id
-        assert await engine.claims.report([a_report(zombie)]) == [Answer.LOST]
+        assert await engine.claims.report([a_report(zombie)]) == [ReportStatus.LOST]
 
 
 async def test_sql_enqueue_does_not_lock_a_running_job(engine: Engine, settings: Settings, clock: FrozenClock) -> None:
@@ -124,7 +124,7 @@ async def test_sql_enqueue_does_not_lock_a_running_job(engine: Engine, settings:
         await caller.execute("begin")
         [row] = await caller.fetch("select pulse.enqueue('mail', '{}', '{\"unique_key\": \"k\"}') as id")
 
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
         assert row["id"] == first, "a running job lets go of its key when it ends"
         await caller.execute("commit")
 
@@ -221,7 +221,7 @@ async def test_sql_refuses_options_of_the_wrong_kind(conn: Connection, options: 
 async def test_a_claim_of_nonsense_is_refused(engine: Engine) -> None:
     with pytest.raises(InvalidName):
         await engine.claims.claim("\ud800", worker="w1", slots=1)
-    with pytest.raises(InvalidInput, match="seats"):
+    with pytest.raises(InvalidInput, match="workers"):
         await engine.claims.claim_for("mail", [], slots=1)
 
 

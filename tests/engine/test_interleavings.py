@@ -21,13 +21,13 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.engine.jobs.claims import _answer_to  # what the engine makes of one statement's answer
 from pulse.engine.jobs.enqueue import submit_placed
-from pulse.engine.jobs.low_water_marks import START, Marks
+from pulse.engine.jobs.low_water_marks import START, LowWaterMarks
 from pulse.model.ids import bucket_of_id, bucket_of_topic
-from pulse.model.jobs import Answer, Claim, JobStatus, Lease, Outcome
+from pulse.model.jobs import Claim, JobStatus, Lease, Outcome, ReportStatus
 from pulse.settings import Settings
 from pulse.store import jobs as store
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import Placed
+from pulse.store.jobs import PlacedJob
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, submit_one
@@ -54,12 +54,12 @@ async def _answer(conn: Connection, scene: Scene, moved: object) -> object:
         return "accepted"
     rows = await store.read_leases(conn, bucket=scene.bucket, ids=[scene.job_id])
     answer = _answer_to((scene.job_id, scene.lease_id), rows.get(scene.job_id))
-    return SKIPPED if answer is Answer.BUSY else answer.value
+    return SKIPPED if answer is ReportStatus.BUSY else answer.value
 
 
 async def claim(conn: Connection, scene: Scene) -> object:
     claims = await store.claim_jobs(
-        conn, bucket=scene.bucket, topic="mail", seats=["w9"], limit=1, lease=LEASE, mark=START
+        conn, bucket=scene.bucket, topic="mail", workers=["w9"], limit=1, lease=LEASE, mark=START
     )
     return "claimed" if claims else SKIPPED
 
@@ -70,8 +70,8 @@ async def pause(conn: Connection, scene: Scene) -> object:
 
 
 async def cancel(conn: Connection, scene: Scene) -> object:
-    moved = await store.cancel_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], reason="canceled")
-    return "canceled" if moved else SKIPPED
+    moved = await store.cancel_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], reason="cancelled")
+    return "cancelled" if moved else SKIPPED
 
 
 async def replay(conn: Connection, scene: Scene) -> object:
@@ -149,7 +149,7 @@ async def hold(conn: Connection, scene: Scene) -> object:
 def submit(key: str, number: int) -> Act:
     async def submit_one(conn: Connection, scene: Scene) -> object:
         bucket = bucket_of_topic("keyed", scene.buckets)
-        placed = Placed(bucket, UUID(int=(number << 64) | bucket), a_new_job(topic="keyed", unique_key=key))
+        placed = PlacedJob(bucket, UUID(int=(number << 64) | bucket), a_new_job(topic="keyed", unique_key=key))
         [answer] = await submit_placed(conn, [placed])
         return "created" if answer.created else "found"
 
@@ -278,7 +278,7 @@ async def test_a_submit_committed_long_after_its_time_is_claimed_all_the_same(
     engine: Engine, settings: Settings, clock: FrozenClock
 ) -> None:
     """Its ready_at lies 60 s behind the mark that claims have moved past."""
-    engine.claims._marks = Marks()
+    engine.claims._marks = LowWaterMarks()
     async with open_connection(settings) as late:
         await late.execute("begin")
         [row] = await late.fetch("select pulse.enqueue('mail', '{}') as id")
@@ -296,7 +296,7 @@ async def test_a_submit_committed_long_after_its_time_is_claimed_all_the_same(
 
 
 async def test_a_backlog_does_not_hide_a_late_commit(engine: Engine, settings: Settings, clock: FrozenClock) -> None:
-    engine.claims._marks = Marks()
+    engine.claims._marks = LowWaterMarks()
     async with open_connection(settings) as late:
         await late.execute("begin")
         [row] = await late.fetch("select pulse.enqueue('mail', '{}') as id")
@@ -338,7 +338,7 @@ async def a_claim_stopped_after_its_snapshot(
     )
     other = await asyncpg.connect(settings.database_url)
     async with open_connection(settings) as conn:
-        given: Any = {"bucket": bucket, "seats": ["w1"], "limit": slots, "lease": LEASE, "mark": START}
+        given: Any = {"bucket": bucket, "workers": ["w1"], "limit": slots, "lease": LEASE, "mark": START}
         await store.claim_jobs(conn, topic="planned before", **given)  # making a plan asks for the time, too
         await other.execute("select pg_advisory_lock(1)")
         claiming = asyncio.create_task(store.claim_jobs(conn, topic="mail", **given))

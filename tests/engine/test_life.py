@@ -12,7 +12,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict, NotFound
-from pulse.model.jobs import FINISHED, Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome
+from pulse.model.jobs import FINISHED, Claim, Job, JobFilter, JobStatus, Lease, Outcome, ReportStatus
 from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, lease_of
@@ -66,7 +66,7 @@ class Life:
     async def report(self) -> None:
         reports = [a_report(claim, self.random.choice(list(Outcome))) for claim in self.some_claims()]
         for report, answer in zip(reports, await self.engine.claims.report(reports), strict=True):
-            if answer is Answer.ACCEPTED:
+            if answer is ReportStatus.ACCEPTED:
                 assert (report.id, report.lease_id) not in self.accepted, "one claim, one accepted report"
                 self.accepted[report.id, report.lease_id] = report.outcome
 
@@ -108,7 +108,7 @@ class Life:
         await self.engine.duties.tally()
 
     async def check(self) -> None:
-        jobs = {job.id: job for job in (await self.jobs.find(limit=500)).jobs}
+        jobs = {job.id: job for job in (await self.jobs.list_page(limit=500)).jobs}
         for job_id, job in jobs.items():
             self.check_one(job, self.last.get(job_id))
         holders = [(job.topic, job.unique_key) for job in jobs.values() if job.key_held_until is not None]
@@ -126,7 +126,7 @@ class Life:
             assert job.lease_id >= before.lease_id
             assert job.attempt >= before.attempt
             assert job.refunded >= before.refunded
-            if before.status in (JobStatus.COMPLETED, JobStatus.CANCELED):
+            if before.status in (JobStatus.COMPLETED, JobStatus.CANCELLED):
                 assert job == before, "finished is final"
 
     async def check_counts(self) -> None:
@@ -173,7 +173,7 @@ async def test_nothing_is_lost_or_done_twice_by_many_at_once(engine: Engine, con
             completed.extend(
                 report.id
                 for report, answer in zip(reports, answers, strict=True)
-                if report.outcome is Outcome.COMPLETE and answer is Answer.ACCEPTED
+                if report.outcome is Outcome.COMPLETE and answer is ReportStatus.ACCEPTED
             )
             await engine.duties.promote()
             await asyncio.sleep(0)

@@ -176,9 +176,9 @@ async def test_a_nearer_instant_shortens_the_sleep() -> None:
 
     async with running(loop):
         await steps.reach(1)
-        loop.wake_within(timedelta(minutes=1))
+        loop.run_within(timedelta(minutes=1))
         await steps.reach(2)
-        loop.wake_within(AT_ONCE)
+        loop.run_within(AT_ONCE)
         await steps.reach(3)
 
     assert steps.taken == 3
@@ -190,7 +190,7 @@ async def test_a_later_instant_does_not() -> None:
 
     async with running(loop):
         await steps.reach(1)
-        loop.wake_within(2 * HOUR)
+        loop.run_within(2 * HOUR)
         await asyncio.sleep(0.02)
 
     assert steps.taken == 1
@@ -205,7 +205,7 @@ async def test_an_instant_told_during_a_step_is_looked_for_after_it() -> None:
         nonlocal taken
         taken += 1
         if taken == 1:
-            loop.wake_within(timedelta(milliseconds=100))
+            loop.run_within(timedelta(milliseconds=100))
         return HOUR
 
     loop = Loop("promote", step)
@@ -276,7 +276,7 @@ async def test_an_engine_that_stops_leaves_no_task_and_no_connection_behind(own:
     await asyncio.sleep(0)
 
     assert asyncio.all_tasks() == before
-    assert not engine.wakeups.is_listening
+    assert not engine.notifications.is_listening
 
     async def is_alone() -> bool:
         return await _sessions(own) == 0
@@ -289,7 +289,7 @@ async def _is(engine: Engine, job_id: object, status: JobStatus) -> bool:
 
 
 async def _is_listening(engine: Engine) -> bool:
-    return engine.wakeups.is_listening
+    return engine.notifications.is_listening
 
 
 async def test_an_engine_that_was_never_started_stops_as_well(own: Settings) -> None:

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.jobs.low_water_marks import SCAN_EVERY, SCAN_SHARE, START, Marks
+from pulse.engine.jobs.low_water_marks import SCAN_EVERY, SCAN_SHARE, START, LowWaterMarks
 from pulse.model.ids import bucket_of_topic
 from pulse.model.jobs import Claim
 from pulse.store.connections.pool import connect_options
@@ -40,8 +40,8 @@ def now() -> Clock:
 
 
 @pytest.fixture
-def marks(now: Clock) -> Marks:
-    return Marks(clock=now)
+def marks(now: Clock) -> LowWaterMarks:
+    return LowWaterMarks(clock=now)
 
 
 def a_claim(number: int = 1, *, priority: int = 0, ready_at: datetime = NOON) -> Claim:
@@ -49,7 +49,7 @@ def a_claim(number: int = 1, *, priority: int = 0, ready_at: datetime = NOON) ->
     return Claim(UUID(int=number), 1, "w1", "mail", "mail", "{}", 1, 3, 0, priority, ready_at, *rest)
 
 
-def a_scan(marks: Marks, claims: list[Claim], *, took: float = 0.0, topic: str = "mail") -> None:
+def a_scan(marks: LowWaterMarks, claims: list[Claim], *, took: float = 0.0, topic: str = "mail") -> None:
     assert marks.where(topic) is START
     marks.claimed(topic, START, took, claims)
 
@@ -57,31 +57,31 @@ def a_scan(marks: Marks, claims: list[Claim], *, took: float = 0.0, topic: str =
 # --- where a claim starts
 
 
-def test_the_first_claim_of_a_topic_starts_at_the_very_start(marks: Marks) -> None:
+def test_the_first_claim_of_a_topic_starts_at_the_very_start(marks: LowWaterMarks) -> None:
     assert marks.where("mail") is START
 
 
-def test_the_next_one_starts_behind_the_last_job_claimed(marks: Marks) -> None:
+def test_the_next_one_starts_behind_the_last_job_claimed(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(1), a_claim(2, priority=-3)])
 
     assert marks.where("mail") == Mark(3, NOON, UUID(int=2))
 
 
-def test_the_mark_moves_with_every_claim(marks: Marks) -> None:
+def test_the_mark_moves_with_every_claim(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(1)])
     marks.claimed("mail", marks.where("mail"), 0.0, [a_claim(2), a_claim(3)])
 
     assert marks.where("mail") == Mark(0, NOON, UUID(int=3))
 
 
-def test_a_claim_that_found_nothing_leaves_the_mark(marks: Marks) -> None:
+def test_a_claim_that_found_nothing_leaves_the_mark(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(5)])
     marks.claimed("mail", marks.where("mail"), 0.0, [])
 
     assert marks.where("mail") == Mark(0, NOON, UUID(int=5))
 
 
-def test_topics_do_not_share_a_mark(marks: Marks) -> None:
+def test_topics_do_not_share_a_mark(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(5)])
 
     assert marks.where("reports") is START
@@ -91,13 +91,13 @@ def test_topics_do_not_share_a_mark(marks: Marks) -> None:
 # --- when it starts from the very start again
 
 
-def test_having_found_too_few_it_looks_from_the_start(marks: Marks) -> None:
+def test_having_found_too_few_it_looks_from_the_start(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim()])
 
     assert marks.where("mail", found_too_few=True) is START
 
 
-def test_after_a_second_it_looks_from_the_start(marks: Marks, now: Clock) -> None:
+def test_after_a_second_it_looks_from_the_start(marks: LowWaterMarks, now: Clock) -> None:
     a_scan(marks, [a_claim()])
 
     now.at += SCAN_EVERY - 0.01
@@ -108,7 +108,7 @@ def test_after_a_second_it_looks_from_the_start(marks: Marks, now: Clock) -> Non
     assert marks.where("mail") is not START, "and then not for another second"
 
 
-def test_a_claim_from_the_mark_does_not_count_as_a_look_from_the_start(marks: Marks, now: Clock) -> None:
+def test_a_claim_from_the_mark_does_not_count_as_a_look_from_the_start(marks: LowWaterMarks, now: Clock) -> None:
     a_scan(marks, [a_claim()])
     now.at += SCAN_EVERY - 0.01
     marks.claimed("mail", marks.where("mail"), 0.0, [a_claim(2)])
@@ -118,7 +118,7 @@ def test_a_claim_from_the_mark_does_not_count_as_a_look_from_the_start(marks: Ma
     assert marks.where("mail") is START
 
 
-def test_more_urgent_work_makes_it_look_from_the_start_once(marks: Marks) -> None:
+def test_more_urgent_work_makes_it_look_from_the_start_once(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(priority=5)])
 
     marks.overtaken("mail", 6)
@@ -129,7 +129,7 @@ def test_more_urgent_work_makes_it_look_from_the_start_once(marks: Marks) -> Non
 
 
 @pytest.mark.parametrize("priority", [5, 4, -100])
-def test_work_that_is_no_more_urgent_stands_behind_the_mark_anyway(marks: Marks, priority: int) -> None:
+def test_work_that_is_no_more_urgent_stands_behind_the_mark_anyway(marks: LowWaterMarks, priority: int) -> None:
     a_scan(marks, [a_claim(priority=5)])
 
     marks.overtaken("mail", priority)
@@ -137,7 +137,7 @@ def test_work_that_is_no_more_urgent_stands_behind_the_mark_anyway(marks: Marks,
     assert marks.where("mail") is not START
 
 
-def test_the_most_urgent_of_several_counts(marks: Marks) -> None:
+def test_the_most_urgent_of_several_counts(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim(priority=5)])
 
     marks.overtaken("mail", 6)
@@ -146,7 +146,7 @@ def test_the_most_urgent_of_several_counts(marks: Marks) -> None:
     assert marks.where("mail") is START
 
 
-def test_urgent_work_elsewhere_does_not_matter_here(marks: Marks) -> None:
+def test_urgent_work_elsewhere_does_not_matter_here(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim()])
 
     marks.overtaken("reports", 100)
@@ -154,7 +154,7 @@ def test_urgent_work_elsewhere_does_not_matter_here(marks: Marks) -> None:
     assert marks.where("mail") is not START
 
 
-def test_urgent_work_anywhere_matters_everywhere(marks: Marks) -> None:
+def test_urgent_work_anywhere_matters_everywhere(marks: LowWaterMarks) -> None:
     a_scan(marks, [a_claim()])
     a_scan(marks, [a_claim()], topic="reports")
 
@@ -164,7 +164,7 @@ def test_urgent_work_anywhere_matters_everywhere(marks: Marks) -> None:
     assert marks.where("reports") is START
 
 
-def test_what_is_heard_about_a_topic_never_claimed_from_is_not_kept(marks: Marks) -> None:
+def test_what_is_heard_about_a_topic_never_claimed_from_is_not_kept(marks: LowWaterMarks) -> None:
     for number in range(1_000):
         marks.overtaken(f"topic {number}", 100)
 
@@ -175,7 +175,7 @@ def test_what_is_heard_about_a_topic_never_claimed_from_is_not_kept(marks: Marks
 
 
 @pytest.mark.parametrize("reason", ["found too few", "overtaken", "a second has passed"])
-def test_a_scan_that_was_slow_is_repeated_less(marks: Marks, now: Clock, reason: str) -> None:
+def test_a_scan_that_was_slow_is_repeated_less(marks: LowWaterMarks, now: Clock, reason: str) -> None:
     took = 2.0
     a_scan(marks, [a_claim()], took=took)
     if reason == "overtaken":
@@ -187,7 +187,7 @@ def test_a_scan_that_was_slow_is_repeated_less(marks: Marks, now: Clock, reason:
     assert marks.where("mail", found_too_few=reason == "found too few") is START
 
 
-def test_urgent_work_is_not_forgotten_while_a_scan_is_too_dear(marks: Marks, now: Clock) -> None:
+def test_urgent_work_is_not_forgotten_while_a_scan_is_too_dear(marks: LowWaterMarks, now: Clock) -> None:
     took = 0.02
     a_scan(marks, [a_claim()], took=took)
     marks.overtaken("mail", 100)
@@ -198,7 +198,7 @@ def test_urgent_work_is_not_forgotten_while_a_scan_is_too_dear(marks: Marks, now
     assert marks.where("mail") is START
 
 
-def test_a_fast_scan_makes_the_next_one_affordable_again(marks: Marks, now: Clock) -> None:
+def test_a_fast_scan_makes_the_next_one_affordable_again(marks: LowWaterMarks, now: Clock) -> None:
     a_scan(marks, [a_claim()], took=1.0)
     now.at += 21
     a_scan(marks, [a_claim()], took=0.001)
@@ -217,7 +217,7 @@ async def _look(conn: asyncpg.Connection, settings: Settings, mark: Mark) -> tup
     given = {
         "bucket": bucket_of_topic("mail", settings.buckets),
         "topic": "mail",
-        "seats": ["w1"],
+        "workers": ["w1"],
         "limit": 1,
         "lease": timedelta(seconds=30),
         "mark_urgency": mark.urgency,
@@ -266,11 +266,11 @@ async def test_dead_entries_that_an_old_snapshot_pins_are_not_walked_over(
 async def _warm(database: Database) -> tuple[Engine, Clock]:
     """An engine whose first claim is behind it (the driver looks up types then), with a clock for its marks.
 
-    Moved by 0.9 s, a scan is affordable again but not yet due for that reason alone.
+    MovedJob by 0.9 s, a scan is affordable again but not yet due for that reason alone.
     """
     now = Clock()
     engine = Engine(database, buckets=database.settings.buckets)
-    engine.claims._marks = Marks(clock=now)
+    engine.claims._marks = LowWaterMarks(clock=now)
     await engine.claims.claim("other", worker="w1", slots=2)
     return engine, now
 

@@ -48,8 +48,8 @@ async def test_masks_of_a_job(engine: Engine, threads: set[str]) -> None:
 
     shown = [
         await engine.jobs.get(job_id),
-        *(await engine.jobs.find()).jobs,
-        *(await engine.jobs.find_heads()).jobs,
+        *(await engine.jobs.list_page()).jobs,
+        *(await engine.jobs.list_heads()).jobs,
         *await engine.jobs.attempts(job_id),
         await engine.explain(job_id),
     ]
@@ -65,7 +65,7 @@ async def test_masks_of_an_alarm(engine: Engine, threads: set[str]) -> None:
     shown = [
         (await engine.alarms.set(new)).alarm,
         await engine.alarms.get("a", owner="o"),
-        *(await engine.alarms.find()).alarms,
+        *(await engine.alarms.list_page()).alarms,
         await engine.alarms.pause("a", owner="o"),
         await engine.alarms.resume("a", owner="o"),
         await engine.alarms.cancel("a", owner="o"),
@@ -81,7 +81,7 @@ async def test_masks_of_a_schedule(engine: Engine, threads: set[str]) -> None:
     shown = [
         await engine.schedules.create(new),
         await engine.schedules.get("s"),
-        *(await engine.schedules.find()).schedules,
+        *(await engine.schedules.list_page()).schedules,
         await engine.schedules.due_until(timedelta(hours=2), limit=10),
         await engine.schedules.pause("s"),
         await engine.schedules.resume("s"),

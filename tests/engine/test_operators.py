@@ -24,7 +24,7 @@ from pulse.model.errors import (
     KeyTaken,
 )
 from pulse.model.ids import bucket_of_id
-from pulse.model.jobs import Answer, Job, JobFilter, JobStatus, Lease, Outcome, Page, Progress, Report
+from pulse.model.jobs import Job, JobFilter, JobStatus, Lease, Outcome, Page, Progress, Report, ReportStatus
 from pulse.model.redaction import Redaction
 from pulse.settings import Settings
 from pulse.store.connections.pool import Database
@@ -37,27 +37,27 @@ async def test_cancel_keeps_the_reason(engine: Engine, clock: FrozenClock) -> No
     job = await engine.jobs.cancel(await submit_one(engine), reason="a duplicate")
 
     assert (job.status, job.last_error, job.finished_at) == (
-        JobStatus.CANCELED,
-        "canceled: a duplicate",
+        JobStatus.CANCELLED,
+        "cancelled: a duplicate",
         clock.instant,
     )
 
 
-async def test_a_running_job_is_canceled_at_once_and_its_worker_is_told(engine: Engine) -> None:
+async def test_a_running_job_is_cancelled_at_once_and_its_worker_is_told(engine: Engine) -> None:
     await submit_one(engine)
     claim = await claim_one(engine)
 
     await engine.jobs.cancel(claim.id)
 
-    assert (await engine.jobs.get(claim.id)).status is JobStatus.CANCELED
-    assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.CANCELED]
+    assert (await engine.jobs.get(claim.id)).status is JobStatus.CANCELLED
+    assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.CANCELLED]
 
 
 async def test_cancel_says_why_it_cannot(engine: Engine, clock: FrozenClock) -> None:
     done = await a_job(engine, clock, JobStatus.COMPLETED)
     unknown = UUID(int=uuid4().int & ~0xFFF)
 
-    with pytest.raises(IllegalTransition, match="is completed, so it cannot be canceled"):
+    with pytest.raises(IllegalTransition, match="is completed, so it cannot be cancelled"):
         await engine.jobs.cancel(done.id)
     with pytest.raises(JobNotFound, match="retention"):
         await engine.jobs.cancel(unknown)
@@ -84,13 +84,16 @@ async def test_a_row_held_by_its_handler_is_not_waited_for(engine: Engine, setti
             "select 1 from pulse.jobs where bucket = $1 and id = $2 for update", bucket_of_id(held.id), held.id
         )
 
-        assert await engine.claims.report([a_report(held), a_report(free)]) == [Answer.BUSY, Answer.ACCEPTED]
-        assert await engine.claims.heartbeat([lease_of(held)]) == [Answer.BUSY]
+        assert await engine.claims.report([a_report(held), a_report(free)]) == [
+            ReportStatus.BUSY,
+            ReportStatus.ACCEPTED,
+        ]
+        assert await engine.claims.heartbeat([lease_of(held)]) == [ReportStatus.BUSY]
         with pytest.raises(JobBusy, match="handler's own transaction"):
             await engine.jobs.cancel(held.id)
         await handler.execute("commit")
 
-    assert await engine.claims.report([a_report(held)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(held)]) == [ReportStatus.ACCEPTED]
 
 
 async def test_replay_gives_a_fresh_budget_and_the_count_goes_on(engine: Engine, clock: FrozenClock) -> None:
@@ -196,7 +199,7 @@ async def test_a_pause_stops_claims_and_nothing_else(engine: Engine, clock: Froz
 
     await engine.duties.promote()
     assert await engine.claims.claim("mail", worker="w1", slots=5) == []
-    assert await engine.claims.report([a_report(running)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(running)]) == [ReportStatus.ACCEPTED]
     [mail] = await engine.jobs.counts()
     assert (mail.paused, mail.counts[JobStatus.PENDING]) == (True, 1)
 
@@ -230,7 +233,7 @@ async def every_page(engine: Engine, wanted: JobFilter, limit: int) -> list[UUID
     found: list[UUID] = []
     page = Page([], None)
     for _ in range(1_000):
-        page = await engine.jobs.find(wanted, after=page.next, limit=limit)
+        page = await engine.jobs.list_page(wanted, after=page.next, limit=limit)
         found += [job.id for job in page.jobs]
         if page.next is None:
             return found
@@ -266,17 +269,17 @@ async def test_each_state_has_its_natural_order(engine: Engine, clock: FrozenClo
         await clock.advance(timedelta(seconds=1))
 
     async def ids(**given: object) -> list[UUID]:
-        return [job.id for job in (await engine.jobs.find(JobFilter(**given))).jobs]  # type: ignore[arg-type]
+        return [job.id for job in (await engine.jobs.list_page(JobFilter(**given))).jobs]  # type: ignore[arg-type]
 
     assert await ids(status=JobStatus.PENDING, topic="mail") == [high, low]
     assert await ids(status=JobStatus.SCHEDULED) == [soon, late]
-    dead = (await engine.jobs.find(JobFilter(status=JobStatus.DEAD_LETTERED))).jobs
+    dead = (await engine.jobs.list_page(JobFilter(status=JobStatus.DEAD_LETTERED))).jobs
     assert [job.topic for job in dead] == ["y", "x"]
     everything = await ids()
     assert everything == sorted(everything, reverse=True)
 
 
-@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.COMPLETED, JobStatus.CANCELED])
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.COMPLETED, JobStatus.CANCELLED])
 @pytest.mark.parametrize("tag", [None, "odd"])
 async def test_topics_are_merged_into_one_order(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, status: JobStatus, tag: str | None
@@ -288,7 +291,7 @@ async def test_topics_are_merged_into_one_order(
         job_id = await submit_one(engine, topic=topic, tags=("odd",) if number % 2 else ())
         if status is JobStatus.COMPLETED:
             await engine.claims.report([a_report(await claim_one(engine, topic))])
-        elif status is JobStatus.CANCELED:
+        elif status is JobStatus.CANCELLED:
             await engine.jobs.cancel(job_id)
         wanted += [job_id] if tag is None or number % 2 else []
         await clock.advance(timedelta(seconds=1))
@@ -300,7 +303,7 @@ async def test_topics_are_merged_into_one_order(
     for limit, reach in ((1, 100), (3, 100), (50, 100), (50, 8), (50, 1)):
         monkeypatch.setattr("pulse.engine.jobs.lists.REACH", reach)  # of which each of the four topics has a share
         assert await every_page(engine, JobFilter(status=status, tag=tag), limit) == wanted
-        assert len((await engine.jobs.find(JobFilter(status=status), limit=50)).jobs) <= max(reach, 4)
+        assert len((await engine.jobs.list_page(JobFilter(status=status), limit=50)).jobs) <= max(reach, 4)
 
 
 async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> None:
@@ -309,7 +312,7 @@ async def test_filters_narrow_every_list(engine: Engine, clock: FrozenClock) -> 
     tagged = await submit_one(engine, task="invoice", topic="mail", tags=("vip",))
 
     async def ids(**given: object) -> list[UUID]:
-        return [job.id for job in (await engine.jobs.find(JobFilter(**given))).jobs]  # type: ignore[arg-type]
+        return [job.id for job in (await engine.jobs.list_page(JobFilter(**given))).jobs]  # type: ignore[arg-type]
 
     assert await ids(tag="vip") == [tagged]
     assert await ids(task="mail") == [plain]
@@ -324,7 +327,7 @@ async def test_a_rare_match_is_found_over_short_pages(engine: Engine, monkeypatc
     wanted = await submit_one(engine, tags=("rare",))
     await engine.jobs.submit([a_new_job() for _ in range(35)])
 
-    first = await engine.jobs.find(JobFilter(tag="rare"), limit=5)
+    first = await engine.jobs.list_page(JobFilter(tag="rare"), limit=5)
 
     assert first.jobs == []
     assert first.next is not None
@@ -334,16 +337,16 @@ async def test_a_rare_match_is_found_over_short_pages(engine: Engine, monkeypatc
 @pytest.mark.parametrize("cursor", ["x", "", "????", "bm9uc2Vuc2U", "W10"])
 async def test_a_cursor_that_is_none_is_refused(engine: Engine, cursor: str) -> None:
     await engine.jobs.submit([a_new_job() for _ in range(3)])
-    other = await engine.jobs.find(JobFilter(topic="mail", status=JobStatus.PENDING), limit=1)
+    other = await engine.jobs.list_page(JobFilter(topic="mail", status=JobStatus.PENDING), limit=1)
 
     with pytest.raises(InvalidFilter, match="page marker"):
-        await engine.jobs.find(after=cursor or other.next)
+        await engine.jobs.list_page(after=cursor or other.next)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 501])
 async def test_an_absurd_page_is_refused(engine: Engine, limit: int) -> None:
     with pytest.raises(InvalidOption, match="limit"):
-        await engine.jobs.find(limit=limit)
+        await engine.jobs.list_page(limit=limit)
 
 
 def test_a_filter_by_time_needs_a_zone() -> None:
@@ -389,7 +392,7 @@ async def test_a_failure_is_recorded_whatever_its_text(engine: Engine) -> None:
 
     answers = await engine.claims.report([a_report(claim, Outcome.FAIL, error=nasty, traceback=nasty)])
 
-    assert answers == [Answer.ACCEPTED]
+    assert answers == [ReportStatus.ACCEPTED]
     [attempt] = await engine.jobs.attempts(job_id)
     job = await engine.jobs.get(job_id)
     assert attempt.error == job.last_error
@@ -440,7 +443,7 @@ async def test_marked_values_are_masked_in_heads_and_only_payloads_of_failed_one
 
         monkeypatch.setattr("pulse.engine.jobs.use_cases.mask_error", noted)
 
-        heads = {head.id: head.last_error for head in (await jobs.find_heads()).jobs}
+        heads = {head.id: head.last_error for head in (await jobs.list_heads()).jobs}
 
     assert heads.pop(claim.id) == (490 * "x" + " card [redacted]")[:500]
     assert [*heads.values(), *read] == [None, claim.id]

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.model.jobs import Answer, Claim, JobStatus, Outcome
+from pulse.model.jobs import Claim, JobStatus, Outcome, ReportStatus
 from pulse.model.statistics import took_class
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection
@@ -79,7 +79,7 @@ async def test_a_fenced_claim_cannot_be_taken_away_even_after_its_lease(
         assert await fence(conn, claim), "out of time, but nobody has taken it away"
 
         assert await engine.duties.reap() == 0
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.BUSY]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.BUSY]
 
     assert await engine.duties.reap() == 1
     assert await fence(conn, claim) is False
@@ -169,4 +169,4 @@ async def test_a_completion_rolled_back_never_was(engine: Engine, conn: Connecti
 
     assert (await engine.jobs.get(job_id)).status is JobStatus.RUNNING
     assert (await engine.jobs.counts())[0].counts == {JobStatus.RUNNING: 1}
-    assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]

@@ -102,8 +102,8 @@ class Watched:
         self.sent_for: list[str] = []
         for poll in (self.duties._schedule_poll, self.duties._alarm_poll):
             monkeypatch.setattr(poll, "_clock", clock)
-        for name, loop in (("fire", self.duties._fire), ("wake", self.duties.wakes.loop)):
-            monkeypatch.setattr(loop, "wake_within", self._note(name))
+        for name, loop in (("fire", self.duties._fire), ("wake", self.duties.deliveries.loop)):
+            monkeypatch.setattr(loop, "run_within", self._note(name))
 
     def _note(self, name: str) -> Callable[[timedelta], None]:
         return lambda _: self.sent_for.append(name)
@@ -168,7 +168,7 @@ async def test_a_wake_up_of_this_process_is_heard_whatever_the_tick(
     await set_both(replace(settings, alarm_networks="127.0.0.0/8"), clock)
     assert (await mine.promote())[1] == []
 
-    mine.duties._wakeups.wake_later(SECOND)
+    mine.duties._notifications.notify_due_soon(SECOND)
 
     assert (await mine.promote())[1] == ["fire", "wake"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.engine.schedules import fires as fires_module
-from pulse.engine.schedules.fires import Fires
+from pulse.engine.schedules.fires import FireDuty
 from pulse.model.errors import PulseError
 from pulse.model.schedules import CatchUp, Declared, FireOutcome, Overlap, ScheduleStatus
 from pulse.settings import Settings
@@ -65,7 +65,7 @@ async def test_many_schedules_with_many_to_replay_fire_in_a_moment(engine: Engin
 async def test_what_one_transaction_makes_is_bounded(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, most: int, minutes: int
 ) -> None:
-    monkeypatch.setattr(fires_module, "MOST_JOBS", most)
+    monkeypatch.setattr(fires_module, "MAX_JOBS", most)
     for number in range(6):
         await create(engine, name=f"s{number}", every=MINUTE, catch_up=CatchUp.REPLAY)
     await clock.advance(minutes * MINUTE)
@@ -79,7 +79,7 @@ async def test_the_duty_looks_again_at_once_if_more_was_due_than_it_takes(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     if limit == "jobs":
-        monkeypatch.setattr(fires_module, "MOST_JOBS", 1)
+        monkeypatch.setattr(fires_module, "MAX_JOBS", 1)
     else:
         monkeypatch.setattr(engine.duties.fires, "_batch", 1)
     for name in "ab":
@@ -196,7 +196,7 @@ async def test_a_job_committed_before_the_schedule_was_locked_is_in_the_way(
         await slow.execute("set application_name = 'slow'")
         await store.due_schedules(slow, limit=1)  # planned, so that it waits only when it is carried out
         await gate.execute(f"select pg_advisory_lock({BUSY_GATE})")
-        firing = asyncio.create_task(Fires(Alone(slow), engine.wakeups).fire_due())  # type: ignore[arg-type]
+        firing = asyncio.create_task(FireDuty(Alone(slow), engine.notifications).fire_due())  # type: ignore[arg-type]
         await until(lambda: _is_waiting(gate))
 
         await engine.schedules.trigger("each minute")
@@ -418,7 +418,7 @@ async def test_one_that_cannot_even_be_parked_does_not_hold_up_the_others(
         raise RefusedByDatabase("one of them")
 
     monkeypatch.setattr(store, "fire_schedules", refuse)
-    monkeypatch.setattr(store, "fire_usual", refuse_all)
+    monkeypatch.setattr(store, "fire_regular", refuse_all)
     await engine.duties.fires.fire_due()
 
     assert len(await made(engine)) == 3

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import Engine
-from pulse.engine.schedules.fires import Fires
+from pulse.engine.schedules.fires import FireDuty
 from pulse.engine.schedules.use_cases import Schedules
 from pulse.model.schedules import CatchUp, Declared, Overlap
 from pulse.settings import Settings
@@ -40,8 +40,8 @@ class Actor:
         self._permits = asyncio.Semaphore(0)
         self._stands = asyncio.Event()
         self.settings = engine.settings
-        self.fires = Fires(self, engine.wakeups)  # type: ignore[arg-type]
-        self.schedules = Schedules(self, engine.wakeups, buckets=engine.schedules.buckets)  # type: ignore[arg-type]
+        self.fires = FireDuty(self, engine.notifications)  # type: ignore[arg-type]
+        self.schedules = Schedules(self, engine.notifications, buckets=engine.schedules.buckets)  # type: ignore[arg-type]
         self.task = asyncio.create_task(act(self))
 
     async def go_on(self) -> None:
@@ -183,7 +183,7 @@ async def scene(case: str, engine: Engine, settings: Settings, clock: FrozenCloc
 async def outcome(engine: Engine, results: list[object]) -> tuple[object, ...]:
     """What can be seen afterwards."""
     jobs = [(job.scheduled_for, job.topic, job.priority) for job in await made(engine)]
-    found = (await engine.schedules.find()).schedules
+    found = (await engine.schedules.list_page()).schedules
     rows = [(each.name, each.status, each.next_run_at, each.paused_at, each.fired) for each in found]
     lines = [
         (line.occurrence, line.outcome, line.cause, line.occurrences)

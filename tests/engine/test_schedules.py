@@ -24,7 +24,7 @@ from pulse.model.schedules import (
     ScheduleStatus,
 )
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, claim_one
 
@@ -60,7 +60,7 @@ async def fire(engine: Engine) -> int:
 
 async def made(engine: Engine) -> list[Job]:
     """The jobs of schedules, in the order of their occurrences."""
-    page = await engine.jobs.find(JobFilter(), limit=500)
+    page = await engine.jobs.list_page(JobFilter(), limit=500)
     return sorted((job for job in page.jobs if job.schedule_id), key=lambda job: job.scheduled_for or NOON)
 
 
@@ -76,10 +76,10 @@ async def test_jobs_are_listed_by_their_schedule_newest_first_in_pages(engine: E
     await fire(engine)
     await engine.schedules.delete(wanted.id)
 
-    first = await engine.jobs.find(JobFilter(schedule_id=wanted.id), limit=3)
-    second = await engine.jobs.find(JobFilter(schedule_id=wanted.id), limit=3, after=first.next)
-    mail = await engine.jobs.find(JobFilter(schedule_id=wanted.id, topic="mail", status=JobStatus.PENDING))
-    none = await engine.jobs.find(JobFilter(schedule_id=wanted.id, status=JobStatus.COMPLETED))
+    first = await engine.jobs.list_page(JobFilter(schedule_id=wanted.id), limit=3)
+    second = await engine.jobs.list_page(JobFilter(schedule_id=wanted.id), limit=3, after=first.next)
+    mail = await engine.jobs.list_page(JobFilter(schedule_id=wanted.id, topic="mail", status=JobStatus.PENDING))
+    none = await engine.jobs.list_page(JobFilter(schedule_id=wanted.id, status=JobStatus.COMPLETED))
 
     assert [job.scheduled_for for job in first.jobs + second.jobs] == [at(12, minute) for minute in (5, 4, 3, 2, 1)]
     assert {job.schedule_id for job in first.jobs + second.jobs} == {wanted.id}
@@ -173,11 +173,11 @@ async def test_what_fires_is_counted_and_workers_are_told_by_the_most_urgent(
     for priority in (3, 9, 1):
         await create(engine, name=f"p{priority}", job=a_new_job(topic="post", priority=priority))
     await create(engine, name="other", job=a_new_job(topic="other"))
-    told: list[Woken] = []
-    monkeypatch.setattr(engine.wakeups, "wake", told.extend)
+    told: list[ReadyTopic] = []
+    monkeypatch.setattr(engine.notifications, "notify_ready", told.extend)
     await clock.advance(MINUTE)
     await fire(engine)
-    assert sorted(told) == [Woken("other", 0), Woken("post", 9)]
+    assert sorted(told) == [ReadyTopic("other", 0), ReadyTopic("post", 9)]
     counts = {topic.topic: topic.counts for topic in await engine.jobs.counts()}
     assert {topic: count[JobStatus.PENDING] for topic, count in counts.items()} == {"other": 1, "post": 3}
     assert sum(engine.instruments.fires.counts) == 4
@@ -201,7 +201,7 @@ async def test_two_hundred_broken_schedules_at_the_head_delay_nobody(
         await conn.execute("alter table pulse.jobs drop constraint forbidden")
 
     assert len(await made(engine)) == 50
-    page = await engine.schedules.find(ScheduleFilter(status=ScheduleStatus.BROKEN), limit=500)
+    page = await engine.schedules.list_page(ScheduleFilter(status=ScheduleStatus.BROKEN), limit=500)
     reasons = Counter("Atlantis" in (schedule.error or "") for schedule in page.schedules)
     assert reasons == {True: 100, False: 100}
     assert all(schedule.next_run_at is None for schedule in page.schedules)

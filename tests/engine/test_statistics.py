@@ -70,7 +70,7 @@ async def test_totals_are_exact_folded_or_not(engine: Engine, clock: FrozenClock
             ("mail", Event.COMPLETED): 1,
             ("mail", Event.RETRIED): 1,
             ("mail", Event.DEAD_LETTERED): 1,
-            ("mail", Event.CANCELED): 1,
+            ("mail", Event.CANCELLED): 1,
             ("mail", Event.SNOOZED): 1,
         }
     )

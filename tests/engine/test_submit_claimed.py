@@ -13,10 +13,10 @@ from pulse.engine.engine import Engine
 from pulse.engine.jobs.claims import can_be_claimed
 from pulse.model.errors import Conflict
 from pulse.model.ids import bucket_of_topic, make_id
-from pulse.model.jobs import Answer, Claim, JobStatus, Outcome, Submitted
+from pulse.model.jobs import Claim, JobStatus, Outcome, ReportStatus, Submitted
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
@@ -74,12 +74,12 @@ def fields(value: Any) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("paused", ["mail", "*"])
 async def test_it_waits_where_its_topic_is_paused(engine: Engine, paused: str) -> None:
     await engine.jobs.pause(paused)
-    woken: list[Woken] = []
-    engine.wakeups.on_wake(woken.append)
+    woken: list[ReadyTopic] = []
+    engine.notifications.on_ready(woken.append)
 
     submitted, claim = await submit_claimed(engine, priority=7)
 
-    assert woken == [Woken("mail", 7)], "whoever claims has to be told of it"
+    assert woken == [ReadyTopic("mail", 7)], "whoever claims has to be told of it"
     job = await engine.jobs.get(submitted.id)
     assert (submitted.created, claim) == (True, None)
     assert (job.status, job.attempt, job.locked_by, job.lease_until) == (JobStatus.PENDING, 0, None, None)
@@ -154,9 +154,9 @@ async def test_it_lives_on_like_any_other(engine: Engine, clock: FrozenClock, se
     beaten, given_back, failed, left = [await claimed_one(engine) for _ in range(4)]
     await clock.advance(settings.lease - timedelta(seconds=1))
 
-    assert await engine.claims.heartbeat([lease_of(beaten)]) == [Answer.ACCEPTED]
-    assert await engine.claims.release([lease_of(given_back)]) == [Answer.ACCEPTED]
-    assert await engine.claims.report([a_report(failed, Outcome.FAIL)]) == [Answer.ACCEPTED]
+    assert await engine.claims.heartbeat([lease_of(beaten)]) == [ReportStatus.ACCEPTED]
+    assert await engine.claims.release([lease_of(given_back)]) == [ReportStatus.ACCEPTED]
+    assert await engine.claims.report([a_report(failed, Outcome.FAIL)]) == [ReportStatus.ACCEPTED]
     await clock.advance(timedelta(seconds=2))
     assert await engine.duties.reap() == 1
 
@@ -168,7 +168,7 @@ async def test_it_lives_on_like_any_other(engine: Engine, clock: FrozenClock, se
         (JobStatus.RETRYING, 1),
     ]
     assert [attempt.attempt for attempt in await engine.jobs.attempts(left.id)] == [1]
-    assert await engine.claims.report([a_report(left)]) == [Answer.LOST]
+    assert await engine.claims.report([a_report(left)]) == [ReportStatus.LOST]
 
 
 async def test_the_mark_is_set_once_and_then_left_to_the_claims(engine: Engine) -> None:

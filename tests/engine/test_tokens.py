@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import open_engine
-from pulse.engine.tokens import BELIEVED_FOR, MOST_REMEMBERED, Tokens
+from pulse.engine.tokens import BELIEVED_FOR, MAX_REMEMBERED, Tokens
 from pulse.model.errors import (
     DatabaseUnreachable,
     InvalidName,
@@ -281,7 +281,7 @@ async def test_a_look_up_that_fails_is_not_remembered(
 async def test_a_flood_of_secrets_nobody_knows_is_not_kept(tokens: Tokens) -> None:
     _, secret = await tokens.create("web", ["submit"])
     await tokens.find(secret)
-    tokens._unknown = {number.to_bytes(32) for number in range(MOST_REMEMBERED)}
+    tokens._unknown = {number.to_bytes(32) for number in range(MAX_REMEMBERED)}
 
     await tokens.find(new_secret())
 

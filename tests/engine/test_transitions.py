@@ -12,7 +12,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.errors import IllegalTransition
-from pulse.model.jobs import TRANSITIONS, Answer, Job, JobEvent, JobStatus, Lease, Outcome, Report
+from pulse.model.jobs import TRANSITIONS, Job, JobEvent, JobStatus, Lease, Outcome, Report, ReportStatus
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_job
 
@@ -139,4 +139,4 @@ async def test_a_report_for_a_job_that_waits_is_refused(engine: Engine, clock: F
     job = await a_job(engine, clock, JobStatus.PENDING)
     report = Report(id=job.id, lease_id=1, outcome=outcome, error="e", delay=MINUTE)
 
-    assert await engine.claims.report([report]) == [Answer.LOST]
+    assert await engine.claims.report([report]) == [ReportStatus.LOST]

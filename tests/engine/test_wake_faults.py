@@ -12,10 +12,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse.delivery.wake import Delivered
+from pulse.delivery.wake import WakeResult
 from pulse.engine.alarms import records as wake_records
 from pulse.engine.alarms import turns as wake_turns
-from pulse.engine.alarms.records import Landed
+from pulse.engine.alarms.records import FinishedDelivery
 from pulse.engine.engine import Engine
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.decisions.delivery import decide
@@ -41,15 +41,15 @@ async def test_a_breaker_hears_of_its_own_deliveries_only(
     engine: Engine, endpoint: Endpoint, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many end in one turn of the loop."""
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     heard: dict[str, set[bool]] = {}
     monkeypatch.setattr(
         wakes._breakers, "ended", lambda destination, ok, error="": heard.setdefault(destination, set()).add(ok)
     )
 
-    async def answer(_: Any, wake: Any, **__: Any) -> Delivered:
+    async def answer(_: Any, wake: Any, **__: Any) -> WakeResult:
         is_good = wake.url.endswith(":1/")
-        return Delivered(status=200 if is_good else 503, error=None, answer="", duration=SECOND)
+        return WakeResult(status=200 if is_good else 503, error=None, answer="", duration=SECOND)
 
     monkeypatch.setattr("pulse.delivery.webhook.Deliverer.deliver", answer)
     for _ in range(5):
@@ -68,9 +68,9 @@ async def test_a_row_that_somebody_has_locked_holds_up_no_other_record(
     """In a transaction that sets the alarm anew, say, and takes its time."""
     locked, free = [await set_one(engine, endpoint) for _ in range(2)]
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     await wakes.step()
-    await asyncio.wait(list(wakes._flying))
+    await asyncio.wait(list(wakes._in_flight))
     async with connected(settings.database_url) as conn:
         transaction = conn.transaction()
         await transaction.start()
@@ -95,9 +95,9 @@ async def test_two_wakes_of_one_alarm_that_are_recorded_together_both_leave_a_li
     """The first found its row locked, by the transaction that set the alarm anew, and waited for the next record."""
     alarm = await set_one(engine, endpoint, name="tea")
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     await wakes.step()
-    await asyncio.wait(list(wakes._flying))
+    await asyncio.wait(list(wakes._in_flight))
     async with connected(settings.database_url) as conn:
         transaction = conn.transaction()
         await transaction.start()
@@ -107,8 +107,8 @@ async def test_two_wakes_of_one_alarm_that_are_recorded_together_both_leave_a_li
     await set_one(engine, endpoint, name="tea")
     await clock.advance(MINUTE)
     await wakes.step()
-    await asyncio.wait(list(wakes._flying))
-    assert len(wakes.records.landed) == 2
+    await asyncio.wait(list(wakes._in_flight))
+    assert len(wakes.records.finished) == 2
 
     await wakes.records.record()
 
@@ -126,17 +126,17 @@ async def test_one_that_cannot_be_recorded_holds_up_no_other(
     alarms = [await set_one(engine, endpoint) for _ in range(7)]
     bad = alarms[3]
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     while not await wakes.step():
         pass
-    while wakes._flying:
-        await asyncio.wait(list(wakes._flying))
+    while wakes._in_flight:
+        await asyncio.wait(list(wakes._in_flight))
     if where == "decide":
         _break_decide(monkeypatch, bad.id)
     else:  # a text that Postgres cannot hold
         monkeypatch.setattr(wake_records, "clean_error", lambda text, _: text)
-        landed = wakes.records.landed
-        landed[:] = [_spoilt(each) if each.ringing.id == bad.id else each for each in landed]
+        finished = wakes.records.finished
+        finished[:] = [_spoilt(each) if each.claim.id == bad.id else each for each in finished]
 
     await wakes.records.record()
 
@@ -144,7 +144,7 @@ async def test_one_that_cannot_be_recorded_holds_up_no_other(
     assert [found[alarm.id].status for alarm in alarms if alarm is not bad] == [AlarmStatus.FIRED] * 6
     assert found[bad.id].status is AlarmStatus.FAILED
     assert "cannot be recorded" in str(found[bad.id].last_error)
-    assert wakes.records.landed == []
+    assert wakes.records.finished == []
 
 
 def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
@@ -156,8 +156,8 @@ def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
     monkeypatch.setattr(wake_records, "decide", broken)
 
 
-def _spoilt(landed: Landed) -> Landed:
-    return landed._replace(delivered=Delivered(status=500, error="\x00", answer="\x00", duration=SECOND))
+def _spoilt(finished: FinishedDelivery) -> FinishedDelivery:
+    return finished._replace(delivered=WakeResult(status=500, error="\x00", answer="\x00", duration=SECOND))
 
 
 async def test_hosts_that_hang_do_not_take_every_slot(
@@ -173,19 +173,19 @@ async def test_hosts_that_hang_do_not_take_every_slot(
             for _ in range(10):
                 await set_one(engine, hanging)
         await clock.advance(MINUTE)
-        while not await engine.duties.wakes.step():
+        while not await engine.duties.deliveries.step():
             pass
         for _ in range(2):
             await set_one(engine, endpoint, delay=SECOND)
         await clock.advance(SECOND)
-        await engine.duties.wakes.ready()
+        await engine.duties.deliveries.ready()
 
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.step()
 
         try:
             await endpoint.until(1, within=2)
         finally:
-            await engine.duties.wakes.stop(0)
+            await engine.duties.deliveries.stop(0)
 
 
 async def test_while_the_database_is_away_slots_are_bounded_and_nothing_is_lost(
@@ -195,7 +195,7 @@ async def test_while_the_database_is_away_slots_are_bounded_and_nothing_is_lost(
     engine = Engine(database, buckets=settings.buckets)
     alarms = [await set_one(engine, endpoint) for _ in range(12)]
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     run = database.run
     is_away = False
 
@@ -206,21 +206,21 @@ async def test_while_the_database_is_away_slots_are_bounded_and_nothing_is_lost(
 
     monkeypatch.setattr(database, "run", unreliable)
     await wakes.step()
-    await asyncio.wait(list(wakes._flying))
+    await asyncio.wait(list(wakes._in_flight))
     is_away = True
     for step in (wakes.records.record, wakes.step, wakes.records.record):
         with pytest.raises(DatabaseUnreachable):
             await step()
-    assert len(wakes.records.landed) == 3  # and one is for another destination
-    wakes.records.landed *= 2
+    assert len(wakes.records.finished) == 3  # and one is for another destination
+    wakes.records.finished *= 2
     assert wakes.free_slots == 0
-    del wakes.records.landed[3:]
+    del wakes.records.finished[3:]
     is_away = False
 
-    while wakes.records.landed or wakes._flying or not await wakes.step():
+    while wakes.records.finished or wakes._in_flight or not await wakes.step():
         await wakes.records.record()
-        if wakes._flying:
-            await asyncio.wait(list(wakes._flying))
+        if wakes._in_flight:
+            await asyncio.wait(list(wakes._in_flight))
 
     assert {(await engine.alarms.get(alarm.id)).status for alarm in alarms} == {AlarmStatus.FIRED}
     assert len(endpoint.calls) == 12
@@ -232,9 +232,9 @@ async def test_after_an_outage_that_outlasts_leases_the_living_record_before_any
 ) -> None:
     alarm = await set_one(engine, endpoint)
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     await wakes.step()
-    await asyncio.wait(list(wakes._flying))
+    await asyncio.wait(list(wakes._in_flight))
     await clock.advance(settings.alarm_lease + MINUTE)
     wakes.records.loop.failures = 1  # as it has after an outage
 
@@ -258,7 +258,7 @@ async def test_a_claim_is_not_made_unless_all_else_is_there(
     monkeypatch.setattr(alarm_store, "wake_secrets", fail)
 
     with pytest.raises(DatabaseUnreachable):
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.step()
 
     assert not (await engine.alarms.get(alarm.id)).is_ringing
 
@@ -275,7 +275,7 @@ async def test_a_duty_at_its_limit_sleeps_and_goes_on_when_something_lands(
     for _ in range(3):
         await set_one(engine, endpoint)
     await clock.advance(MINUTE)
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     steps = 0
     step = wakes.loop.step
 

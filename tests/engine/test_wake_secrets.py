@@ -45,7 +45,7 @@ async def newest(engine: Engine, owner: str) -> str:
 async def a_wake(engine: Engine, endpoint: Endpoint, clock: FrozenClock, owner: str, **given: Any) -> Any:
     await set_one(engine, endpoint, owner=owner, **given)
     await clock.advance(MINUTE)
-    engine.duties.wakes._secrets_read_at = float("-inf")  # seconds later, as it were
+    engine.duties.deliveries._secrets_read_at = float("-inf")  # seconds later, as it were
     await deliver(engine)
     return endpoint.calls[-1]
 

@@ -50,7 +50,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 @pytest.fixture
 async def engine(engine: Engine) -> AsyncIterator[Engine]:
     yield engine
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 async def set_one(engine: Engine, endpoint: Endpoint, **given: Any) -> Alarm:
@@ -62,14 +62,14 @@ async def set_one(engine: Engine, endpoint: Endpoint, **given: Any) -> Alarm:
 
 async def deliver(engine: Engine) -> None:
     """All that is due, to the end."""
-    wakes = engine.duties.wakes
+    wakes = engine.duties.deliveries
     while True:
         while not await wakes.step():
             pass
-        if not wakes._flying and not wakes.records.landed:
+        if not wakes._in_flight and not wakes.records.finished:
             break
-        if wakes._flying:
-            await asyncio.wait(list(wakes._flying))
+        if wakes._in_flight:
+            await asyncio.wait(list(wakes._in_flight))
         await wakes.records.record()
 
 
@@ -216,7 +216,7 @@ async def test_with_jitter_no_wait_is_longer_than_its_step(
 
     assert all(0.8 <= wait <= 1 for wait in waits)
     assert len(set(waits)) == 8
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 async def test_with_five_retries_the_sixth_failure_is_final(
@@ -411,9 +411,9 @@ async def test_a_crash_before_the_record_delivers_again_with_the_same_id(
     crashed, other = (Engine(database, buckets=settings.buckets) for _ in range(2))
     alarm = await set_one(other, endpoint)
     await clock.advance(MINUTE)
-    await crashed.duties.wakes.step()
+    await crashed.duties.deliveries.step()
     await endpoint.until(1)  # delivered, and its process is gone
-    await asyncio.wait(list(crashed.duties.wakes._flying))
+    await asyncio.wait(list(crashed.duties.deliveries._in_flight))
 
     await deliver(other)
     assert len(endpoint.calls) == 1  # the lease holds
@@ -425,8 +425,8 @@ async def test_a_crash_before_the_record_delivers_again_with_the_same_id(
     assert [call.body["attempt"] for call in endpoint.calls] == [1, 2]
     assert (await other.alarms.get(alarm.id)).status is AlarmStatus.FIRED
     for engine in (crashed, other):
-        engine.duties.wakes.records.landed.clear()
-        await engine.duties.wakes.stop(0)
+        engine.duties.deliveries.records.finished.clear()
+        await engine.duties.deliveries.stop(0)
 
 
 async def test_a_zombie_that_records_late_is_rejected(
@@ -435,21 +435,21 @@ async def test_a_zombie_that_records_late_is_rejected(
     zombie, other = (Engine(database, buckets=settings.buckets) for _ in range(2))
     alarm = await set_one(other, endpoint)
     await clock.advance(MINUTE)
-    await zombie.duties.wakes.step()
-    await asyncio.wait(list(zombie.duties.wakes._flying))
+    await zombie.duties.deliveries.step()
+    await asyncio.wait(list(zombie.duties.deliveries._in_flight))
     await clock.advance(settings.alarm_lease)
     endpoint.status = 500
     await deliver(other)  # which fails, and is on the ladder
     before = await other.alarms.get(alarm.id)
 
-    await zombie.duties.wakes.records.record()
+    await zombie.duties.deliveries.records.record()
 
     assert await other.alarms.get(alarm.id) == before
     assert (before.status, before.failure_count) == (AlarmStatus.ACTIVE, 1)
     outcomes = Counter(line.outcome for line in await log_of(other, alarm))
     assert outcomes == {DeliveryOutcome.LATE: 1, DeliveryOutcome.FAILED: 1}
     for engine in (zombie, other):
-        await engine.duties.wakes.stop(0)
+        await engine.duties.deliveries.stop(0)
 
 
 async def test_one_that_is_cancelled_while_it_is_delivered_stays_cancelled(
@@ -458,7 +458,7 @@ async def test_one_that_is_cancelled_while_it_is_delivered_stays_cancelled(
     alarm = await set_one(engine, endpoint)
     await clock.advance(MINUTE)
     endpoint.gate.clear()
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
     await endpoint.until(1)
     assert (await engine.alarms.get(alarm.id)).is_ringing
     with pytest.raises(AlarmConflict, match="at this moment"):
@@ -478,7 +478,7 @@ async def test_one_that_is_paused_while_it_is_delivered_is_recorded_and_stays_pa
     alarm = await set_one(engine, endpoint, cron="* * * * *")
     await clock.advance(MINUTE)
     endpoint.gate.clear()
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
     await endpoint.until(1)
     await engine.alarms.pause(alarm.id)
     endpoint.gate.set()
@@ -498,7 +498,7 @@ async def test_one_that_is_set_anew_while_it_is_delivered_fires_at_its_new_time(
     alarm = await set_one(engine, endpoint, name="n")
     await clock.advance(MINUTE)
     endpoint.gate.clear()
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
     await endpoint.until(1)
     await set_one(engine, endpoint, name="n", delay=HOUR)
     endpoint.gate.set()
@@ -520,7 +520,7 @@ async def test_a_paused_alarm_that_was_ready_is_not_delivered(
 ) -> None:
     alarm = await set_one(engine, endpoint)
     await clock.advance(MINUTE)
-    await engine.duties.wakes._database.run(wakes_module._make_ready)
+    await engine.duties.deliveries._database.run(wakes_module._make_ready)
     await engine.alarms.pause(alarm.id)
 
     await deliver(engine)
@@ -565,13 +565,13 @@ async def test_a_stop_records_what_was_delivered_and_gives_back_the_rest(
         done, open_one = await set_one(engine, endpoint), await set_one(engine, slow)
         await clock.advance(MINUTE)
         slow.gate.clear()
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.step()
         await endpoint.until(1)
         await slow.until(1)
-        while not engine.duties.wakes.records.landed:
+        while not engine.duties.deliveries.records.finished:
             await asyncio.sleep(0.01)
 
-        await engine.duties.wakes.stop(0)
+        await engine.duties.deliveries.stop(0)
 
         assert (await engine.alarms.get(done.id)).status is AlarmStatus.FIRED
         given_back = await engine.alarms.get(open_one.id)
@@ -581,7 +581,7 @@ async def test_a_stop_records_what_was_delivered_and_gives_back_the_rest(
         await deliver(other)
         assert (await other.alarms.get(open_one.id)).status is AlarmStatus.FIRED
         assert len({call.wake_id for call in slow.calls}) == 1
-        await other.duties.wakes.stop(0)
+        await other.duties.deliveries.stop(0)
 
 
 async def test_a_destination_that_hangs_keeps_nobody_waiting(
@@ -598,12 +598,12 @@ async def test_a_destination_that_hangs_keeps_nobody_waiting(
             await set_one(engine, endpoint, delay=SECOND)
         await clock.advance(SECOND)
 
-        while not await engine.duties.wakes.step():
+        while not await engine.duties.deliveries.step():
             pass
         await endpoint.until(5)
 
         assert len(hanging.calls) <= 5
-        await engine.duties.wakes.stop(0)
+        await engine.duties.deliveries.stop(0)
 
 
 async def test_a_destination_that_is_down_is_left_alone_and_its_alarms_lose_no_try(
@@ -642,7 +642,7 @@ async def test_the_default_target_is_for_those_who_know_it(
     [call] = endpoint.calls
     assert call.headers["authorization"] == "Bearer hush"
     for engine in (knows, unaware):
-        await engine.duties.wakes.stop(0)
+        await engine.duties.deliveries.stop(0)
 
 
 async def test_a_bearer_is_for_the_default_target_only(
@@ -656,7 +656,7 @@ async def test_a_bearer_is_for_the_default_target_only(
     await deliver(engine)
 
     assert "authorization" not in endpoint.calls[0].headers
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 def shared(turns: str, wanted: int, room: Mapping[str, int], **given: Any) -> dict[str, int]:
@@ -717,17 +717,17 @@ async def test_an_owner_with_many_destinations_that_hang_keeps_no_other_waiting(
         for number in range(1, 41):
             await set_one(engine, endpoint, owner="evil", url=f"http://127.0.0.{number}:{port}/")
         await clock.advance(MINUTE)
-        while not await engine.duties.wakes.step():
+        while not await engine.duties.deliveries.step():
             pass
-        assert len(engine.duties.wakes._flying) == 14  # all but those that are kept for others
+        assert len(engine.duties.deliveries._in_flight) == 14  # all but those that are kept for others
 
         await set_one(engine, endpoint, delay=SECOND)
         await clock.advance(SECOND)
-        await engine.duties.wakes.ready()
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.ready()
+        await engine.duties.deliveries.step()
         await endpoint.until(1)
 
-        await engine.duties.wakes.stop(0)
+        await engine.duties.deliveries.stop(0)
 
 
 async def test_one_owner_with_many_destinations_has_all_of_them_in_their_turn(
@@ -738,7 +738,7 @@ async def test_one_owner_with_many_destinations_has_all_of_them_in_their_turn(
     monkeypatch.setattr(wake_turns, "RUSH", 0)
     began: list[tuple[str, str]] = []
     monkeypatch.setattr(
-        engine.duties.wakes, "_begin", lambda ringing, _: began.append((ringing.owner, ringing.destination))
+        engine.duties.deliveries, "_begin", lambda ringing, _: began.append((ringing.owner, ringing.destination))
     )
     for port in range(1, 12):
         await engine.alarms.set(NewAlarm(owner="many", url=f"http://127.0.0.1:{port}/", delay=MINUTE))
@@ -746,7 +746,7 @@ async def test_one_owner_with_many_destinations_has_all_of_them_in_their_turn(
     await clock.advance(MINUTE)
 
     for _ in range(10):
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.step()
 
     assert len(began) == len(set(began)) == 12
     assert ("one", "http://127.0.0.1:1") in began[:3]
@@ -761,7 +761,7 @@ async def test_every_destination_has_its_turn(
     database.settings = replace(settings, alarm_batch=2)
     engine = Engine(database, buckets=settings.buckets)
     began: list[str] = []
-    monkeypatch.setattr(engine.duties.wakes, "_begin", lambda ringing, _: began.append(ringing.destination))
+    monkeypatch.setattr(engine.duties.deliveries, "_begin", lambda ringing, _: began.append(ringing.destination))
     for port in range(1, 8):
         for _ in range(2):
             url = f"http://127.0.0.1:{port}/"
@@ -769,11 +769,11 @@ async def test_every_destination_has_its_turn(
     await clock.advance(MINUTE)
 
     for _ in range(8):
-        await engine.duties.wakes.step()
+        await engine.duties.deliveries.step()
 
     assert len(set(began[:10])) == 7  # before anyone has had two
     assert len(began) == 14
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 async def test_what_came_of_wakes_and_how_late_they_began_is_measured(

@@ -262,7 +262,7 @@ async def test_a_wake_up_leaves_with_the_commit_of_what_is_soon_unless_told_not_
     settings: Settings, onlooker: Any
 ) -> None:
     heard: list[object] = []
-    await onlooker.add_listener('"pulse".wakeups', lambda *told: heard.append(told[-1]))
+    await onlooker.add_listener('"pulse".notify', lambda *told: heard.append(told[-1]))
     async with connected(settings.database_url) as conn:
         await aset_alarm_through(conn, an_alarm(delay=SECOND / 2), replace(settings, notify=False))
         await aset_alarm_through(conn, an_alarm(delay=HOUR), settings)

@@ -251,7 +251,7 @@ async def test_what_was_on_its_way_when_its_stream_broke_is_given_back_by_one_th
 
     [counts] = await engine.jobs.counts()
     assert counts.counts == {JobStatus.PENDING: 1}
-    [job] = (await engine.jobs.find()).jobs
+    [job] = (await engine.jobs.list_page()).jobs
     assert job.attempt - job.refunded == 0
 
 
@@ -272,7 +272,7 @@ async def test_more_jobs_than_a_message_holds_are_refused_before_they_are_sent(s
     async with open_link(through) as link:
         with pytest.raises(BatchTooLarge, match=r"50\d{5} bytes of jobs in one batch; at most 4194304 are taken"):
             await link.submit(jobs)
-        assert (await engine.jobs.find()).jobs == []
+        assert (await engine.jobs.list_page()).jobs == []
         assert len(await link.submit(jobs[:4])) == 4
 
 
@@ -378,7 +378,7 @@ async def test_of_several_workers_one_is_told_what_a_server_finds(settings: Sett
     async with stopping(served), working(an_app(through, told)) as one, working(an_app(through, told)) as two:
         await until(one.can_get_jobs)
         await until(two.can_get_jobs)
-        await until(lambda: _is(all(server._engine.wakeups.is_listening for server in served.servers)))
+        await until(lambda: _is(all(server._engine.notifications.is_listening for server in served.servers)))
         soon = await engine.read_clock() + timedelta(milliseconds=200)
         late = NewJob(task="fail", topic="mail", delay=timedelta(hours=1), deadline=soon)
         [expired] = await engine.jobs.submit([late])

@@ -33,7 +33,7 @@ from pulse.model.errors import (
     TransactionFailed,
     UnknownConnection,
 )
-from pulse.model.jobs import Answer, JobStatus, Lease, NewJob, RetryPolicy
+from pulse.model.jobs import JobStatus, Lease, NewJob, ReportStatus, RetryPolicy
 from pulse.settings import Settings
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
@@ -182,7 +182,7 @@ async def test_a_completion_commits_and_rolls_back_with_the_callers_row(
     job = await engine.jobs.get(job_id)
     assert (job.status, json.loads(job.result or "")) == (JobStatus.COMPLETED, WORLD)
     assert (await seen(onlooker))[0] == [1]
-    assert await engine.claims.report([a_report(claim)]) == [Answer.ALREADY]
+    assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ALREADY]
     await kind.begin()
     with pytest.raises(LeaseLost):
         await complete(kind, lease_of(claim), "1")
@@ -453,7 +453,7 @@ async def test_the_row_is_the_one_that_submit_makes(engine: Engine, clock: Froze
 
 async def test_a_wake_up_leaves_with_the_commit_unless_told_not_to(settings: Settings, onlooker: Any) -> None:
     heard: list[object] = []
-    await onlooker.add_listener('"pulse".wakeups', lambda *told: heard.append(told[-1]))
+    await onlooker.add_listener('"pulse".notify', lambda *told: heard.append(told[-1]))
     async with connected(settings.database_url) as conn:
         await aenqueue_through(conn, [a_new_job(topic="quiet")], notify=False)
         await aenqueue_through(conn, [a_new_job(topic="loud", priority=3)] * 2)

@@ -200,7 +200,7 @@ async def test_nor_is_a_thread_beside_one(settings: Settings) -> None:
 async def test_nor_are_coroutines_that_await(settings: Settings) -> None:
     with closing(Pulse(settings=settings)) as app:
         greet = declare(app)
-        for _ in range(3):  # through the portal, and on a link of this loop
+        for _ in range(3):  # through the link_thread, and on a link of this loop
             handle = await greet.aenqueue("Ada")
             await asyncio.sleep(0.01)
         await handle.acancel()

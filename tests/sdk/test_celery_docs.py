@@ -61,7 +61,7 @@ async def test_a_task_and_a_beat_entry_have_moved(
         job = await app.schedules.atrigger("daily-report")
         assert await job.aresult(10) == "all is well in Berlin"
         await asyncio.to_thread(shop["place_order"], 42, 990)
-        [later] = (await engine.jobs.find(JobFilter(topic="payments"))).jobs
+        [later] = (await engine.jobs.list_page(JobFilter(topic="payments"))).jobs
         await engine.jobs.run_now(later.id)
         assert await app.handle(later.id).aresult(10) is None
 
@@ -77,13 +77,13 @@ async def test_a_chain_goes_on_and_a_chord_comes_together(shop: dict[str, Any], 
         await asyncio.to_thread(shop["take_stock"], 7, ["a", "b", "c"])
         for task, result in (("publish", '"picture 1"'), ("add_up", '"stocktake 7 is complete"')):
             await until(partial(_results, engine, f"shop.tasks.{task}", [result]))
-        jobs = (await engine.jobs.find(JobFilter(status=JobStatus.COMPLETED))).jobs
+        jobs = (await engine.jobs.list_page(JobFilter(status=JobStatus.COMPLETED))).jobs
 
     assert len(jobs) == 6
 
 
 async def _results(engine: Engine, task: str, wanted: list[str]) -> bool:
-    found = await engine.jobs.find(JobFilter(task=task, status=JobStatus.COMPLETED))
+    found = await engine.jobs.list_page(JobFilter(task=task, status=JobStatus.COMPLETED))
     return [job.result for job in found.jobs] == wanted
 
 

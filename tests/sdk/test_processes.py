@@ -410,7 +410,7 @@ async def test_a_timeout_kills_it_and_what_it_started(settings: Settings, engine
     assert worker._slots.free["process"] == 2
 
 
-async def test_a_canceled_job_s_process_is_killed(settings: Settings, engine: Engine, tmp_path: Path) -> None:
+async def test_a_cancelled_job_s_process_is_killed(settings: Settings, engine: Engine, tmp_path: Path) -> None:
     async with working(settings):
         [job_id] = await submit(engine, in_processes.stay.call(str(tmp_path / "pid")))
         pid = await pid_in(tmp_path / "pid")
@@ -418,7 +418,7 @@ async def test_a_canceled_job_s_process_is_killed(settings: Settings, engine: En
         await engine.jobs.cancel(job_id, reason="not needed")
 
         await gone(pid, 2)
-        assert (await engine.jobs.get(job_id)).status is JobStatus.CANCELED
+        assert (await engine.jobs.get(job_id)).status is JobStatus.CANCELLED
         assert await result_of(engine, in_processes.own_pid.call()) != pid
 
 

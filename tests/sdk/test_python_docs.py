@@ -99,9 +99,9 @@ def test_every_field_of_a_retry_is_explained_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("kind", "heading", "ours"),
     [
-        (Pulse, "The app", {"portal"}),
+        (Pulse, "The app", {"link_thread"}),
         (Task, "Task", set()),
-        (Context, "Context", {"notes_to"}),
+        (Context, "Context", {"on_progress"}),
         (JobHandle, "JobHandle", {"id"}),
         (PulseFixture, "Testing", set()),
     ],

@@ -14,7 +14,7 @@ from pulse import Context, Pulse, Retry
 from pulse.engine.engine import Engine
 from pulse.links.link import Link
 from pulse.model.errors import Conflict, DatabaseUnreachable, Forbidden, InvalidInput, JobFailed
-from pulse.model.jobs import Answer, Job, Lease, Outcome, Progress, Report
+from pulse.model.jobs import Job, Lease, Outcome, Progress, Report, ReportStatus
 from pulse.sdk.worker.reporter import Reporter
 from pulse.settings import Settings
 from pulse.timing.backoff import Backoff
@@ -195,12 +195,12 @@ class Refusing:
         self.calls = 0
         self.taken: list[Any] = []
 
-    async def report(self, items: Sequence[Any]) -> list[Answer]:
+    async def report(self, items: Sequence[Any]) -> list[ReportStatus]:
         self.calls += 1
         if error := self._why(items):
             raise error
         self.taken += items
-        return [Answer.ACCEPTED] * len(items)
+        return [ReportStatus.ACCEPTED] * len(items)
 
     release = progress = report
 
@@ -218,9 +218,9 @@ def naming(item: Any, error: Exception) -> Callable[[Sequence[Any]], Exception |
     return lambda items: error if item in items else None
 
 
-async def sent(link: Refusing, items: Sequence[Report | Lease]) -> dict[UUID, tuple[Any, Answer]]:
+async def sent(link: Refusing, items: Sequence[Report | Lease]) -> dict[UUID, tuple[Any, ReportStatus]]:
     """What each of them came to."""
-    settled: dict[UUID, tuple[Any, Answer]] = {}
+    settled: dict[UUID, tuple[Any, ReportStatus]] = {}
     ours = Reporter(cast("Link", link), lambda item, answer: settled.update({item.id: (item, answer)}))
     for item in items:
         ours.report(item) if isinstance(item, Report) else ours.release(item)
@@ -241,9 +241,9 @@ async def test_of_a_refused_batch_only_the_culprit_fails(quick: None, error: Exc
     settled = await sent(link, reports)
 
     item, answer = settled.pop(reports[37].id)
-    assert (item.outcome, answer) == (Outcome.DISCARD, Answer.ACCEPTED)
+    assert (item.outcome, answer) == (Outcome.DISCARD, ReportStatus.ACCEPTED)
     assert item.error.startswith("the handler finished, but its result was refused: ")
-    assert settled == {report.id: (report, Answer.ACCEPTED) for report in reports if report is not reports[37]}
+    assert settled == {report.id: (report, ReportStatus.ACCEPTED) for report in reports if report is not reports[37]}
     assert link.calls < 30
 
 
@@ -253,8 +253,8 @@ async def test_a_claim_that_is_not_ours_to_speak_for_is_lost_alone(quick: None) 
 
     settled = await sent(Refusing(naming(reports[3], Forbidden("t", "may not speak for it: it has no claim"))), reports)
 
-    assert [answer for _, answer in settled.values()].count(Answer.ACCEPTED) == 9
-    assert settled[reports[3].id] == (reports[3], Answer.LOST)
+    assert [answer for _, answer in settled.values()].count(ReportStatus.ACCEPTED) == 9
+    assert settled[reports[3].id] == (reports[3], ReportStatus.LOST)
 
 
 async def test_a_release_that_is_refused_is_lost_alone(quick: None) -> None:
@@ -262,8 +262,8 @@ async def test_a_release_that_is_refused_is_lost_alone(quick: None) -> None:
 
     settled = await sent(Refusing(naming(leases[3], InvalidInput("no"))), leases)
 
-    assert [answer for _, answer in settled.values()].count(Answer.ACCEPTED) == 9
-    assert settled[leases[3].id] == (leases[3], Answer.LOST)
+    assert [answer for _, answer in settled.values()].count(ReportStatus.ACCEPTED) == 9
+    assert settled[leases[3].id] == (leases[3], ReportStatus.LOST)
 
 
 @pytest.mark.parametrize("error", [Conflict("a lock"), DatabaseUnreachable("away")], ids=repr)
@@ -273,7 +273,7 @@ async def test_one_that_may_pass_is_tried_again_behind_the_others(quick: None, e
 
     settled = await sent(link, reports)
 
-    assert settled == {report.id: (report, Answer.ACCEPTED) for report in reports}
+    assert settled == {report.id: (report, ReportStatus.ACCEPTED) for report in reports}
     assert link.taken[-1] == reports[3] or len(link.taken) == 10
 
 
@@ -282,7 +282,7 @@ async def test_one_that_takes_long_to_be_refused_keeps_no_later_one_waiting(quic
     may_end, is_stuck = asyncio.Event(), asyncio.Event()
 
     class Slow(Refusing):
-        async def report(self, items: Sequence[Any]) -> list[Answer]:
+        async def report(self, items: Sequence[Any]) -> list[ReportStatus]:
             if self.calls > 10 and culprit in items:
                 is_stuck.set()
                 await may_end.wait()
@@ -341,7 +341,7 @@ async def test_what_a_job_says_under_its_next_claim_is_noted_although_the_last_o
     newer = Progress(id=report.id, lease_id=2, value="1")
     ours.note(newer)
 
-    ours._settle([report], [Answer.ACCEPTED])
+    ours._settle([report], [ReportStatus.ACCEPTED])
     await ours.send_notes()
 
     assert link.taken == [newer]

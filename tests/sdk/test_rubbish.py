@@ -46,7 +46,7 @@ EXTRA: dict[tuple[type, str], type] = {  # what stands behind ** in a signature
     (Pulse, "overrides"): Settings,
 }
 # Those that only make or end something, or take nothing of the caller's.
-LEFT_OUT = {"close", "portal", "settings", "topics", "declared", "declare_for", "async_"}
+LEFT_OUT = {"close", "link_thread", "settings", "topics", "declared", "declare_for", "async_"}
 
 
 def greet(name: str = "Ada") -> str:

@@ -20,7 +20,7 @@ import pytest
 from pulse import Context, Discard, Job, JobStatus, Pulse, Retry, RetryIn, Snooze
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
-from pulse.model.errors import InvalidOption, InvalidResult, JobCanceled, JobFailed, LeaseLost, ResultTimeout
+from pulse.model.errors import InvalidOption, InvalidResult, JobCancelled, JobFailed, LeaseLost, ResultTimeout
 from pulse.model.jobs import NewJob
 from pulse.sdk.worker.heartbeats import LAG_LIMIT
 from pulse.sdk.worker.run import EndReason, Run
@@ -409,7 +409,7 @@ async def test_a_timeout_tells_a_thread_and_takes_its_word_away(app: Pulse) -> N
         assert await handle.astatus() is JobStatus.DEAD_LETTERED
 
 
-async def test_a_canceled_job_ends_its_handler(app: Pulse) -> None:
+async def test_a_cancelled_job_ends_its_handler(app: Pulse) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -425,7 +425,7 @@ async def test_a_canceled_job_ends_its_handler(app: Pulse) -> None:
         await started.wait()
         await handle.acancel(reason="no longer wanted")
         await asyncio.wait_for(ended.wait(), 5)
-        with pytest.raises(JobCanceled, match="no longer wanted"):
+        with pytest.raises(JobCancelled, match="no longer wanted"):
             await handle.aresult(10)
 
 
@@ -621,7 +621,7 @@ async def test_dead_letters_are_told_of(app: Pulse) -> None:
     told: list[Job] = []
 
     @app.on_dead_letter
-    async def mourn(job: Job) -> None:
+    async def on_dead_letter(job: Job) -> None:
         told.append(job)
 
     @app.task(retry=Retry(1))
@@ -640,7 +640,7 @@ async def test_dead_letters_that_the_watchdog_finds_are_told_of(app: Pulse, engi
     told: list[Job] = []
 
     @app.on_dead_letter
-    async def mourn(job: Job) -> None:
+    async def on_dead_letter(job: Job) -> None:
         told.append(job)
 
     @app.task(retry=Retry(1))

@@ -42,7 +42,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 @pytest.fixture
 async def engine(engine: Engine) -> AsyncIterator[Engine]:
     yield engine
-    await engine.duties.wakes.stop(0)
+    await engine.duties.deliveries.stop(0)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def another(settings: Settings) -> AsyncIterator[Another]:
         async def open_one(**changes: Any) -> Engine:
             database = await stack.enter_async_context(await Database.connect(replace(settings, **changes)))
             engine = Engine(database, buckets=settings.buckets)
-            stack.push_async_callback(engine.duties.wakes.stop, 0)
+            stack.push_async_callback(engine.duties.deliveries.stop, 0)
             return engine
 
         yield open_one

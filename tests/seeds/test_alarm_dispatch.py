@@ -67,7 +67,7 @@ async def test_no_two_workers_have_the_same_alarm(
 ) -> None:
     held, *others = [await set_one(engine, endpoint, label=str(number)) for number in range(60)]
     await noon.advance(MINUTE)
-    await engine.duties.wakes.ready()
+    await engine.duties.deliveries.ready()
 
     async with asyncio.timeout(PATIENCE), open_connection(settings) as conn, conn.transaction():
         await conn.fetch("select from pulse.alarms where id = $1 for update", held.id)
@@ -85,9 +85,9 @@ async def test_an_alarm_has_fired_only_once_its_wake_is_answered(
     alarm = await set_one(engine, endpoint)
     await noon.advance(MINUTE)
     endpoint.gate.clear()
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
     await endpoint.until(1)
-    await engine.duties.wakes.records.record()
+    await engine.duties.deliveries.records.record()
 
     assert await state(engine, alarm) == (AlarmStatus.ACTIVE, True, 0)
     assert (await engine.alarms.get(alarm.id)).last_fired_at is None
@@ -104,7 +104,7 @@ async def test_what_a_crashed_worker_was_delivering_fires_again(
     alarm = await set_one(engine, endpoint)
     await noon.advance(MINUTE)
     endpoint.gate.clear()
-    await crashed.duties.wakes.step()
+    await crashed.duties.deliveries.step()
     await endpoint.until(1)  # and nothing more is ever heard of that worker
     endpoint.gate.set()
 
@@ -127,7 +127,7 @@ async def test_a_claimed_alarm_is_leased_for_two_minutes(
     await noon.advance(MINUTE)
     endpoint.gate.clear()
 
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
 
     [row] = await conn.fetch("select lease_until from pulse.alarms")
     assert row["lease_until"] - noon.instant == timedelta(minutes=2)
@@ -180,17 +180,17 @@ async def test_only_what_is_active_due_and_free_is_claimed_oldest_first_by_desti
         await set_one(engine, slow, delay=SECOND)
         await noon.advance(SECOND)
         slow.gate.clear()
-        await (await another()).duties.wakes.step()  # a lease that somebody else has
+        await (await another()).duties.deliveries.step()  # a lease that somebody else has
         for seconds in (3, 1, 2):
             await set_one(engine, endpoint, label=str(seconds), delay=seconds * SECOND)
         await set_one(engine, endpoint, label="not due", delay=HOUR)
-        await engine.alarms.cancel((await set_one(engine, endpoint, label="canceled", delay=SECOND)).id)
+        await engine.alarms.cancel((await set_one(engine, endpoint, label="cancelled", delay=SECOND)).id)
         await engine.alarms.pause((await set_one(engine, endpoint, label="paused", delay=SECOND)).id)
         await set_one(engine, other, label="youngest", delay=4 * SECOND)
         await noon.advance(4 * SECOND)
 
         endpoint.gate.clear()
-        await serial.duties.wakes.step()
+        await serial.duties.deliveries.step()
         await endpoint.until(1)
         await other.until(1)  # it need not wait for all those of the other destination
         endpoint.gate.set()
@@ -385,10 +385,10 @@ async def test_a_stop_in_mid_batch_is_clean(
     alarms = [await set_one(engine, endpoint) for _ in range(20)]
     await noon.advance(MINUTE)
     endpoint.gate.clear()
-    await stopping.duties.wakes.step()
+    await stopping.duties.deliveries.step()
     await endpoint.until(5)
 
-    stop = asyncio.create_task(stopping.duties.wakes.stop(60))
+    stop = asyncio.create_task(stopping.duties.deliveries.stop(60))
     await asyncio.sleep(0)
     endpoint.gate.set()
     await stop
@@ -416,11 +416,11 @@ async def test_alarms_are_delivered_side_by_side_and_a_late_word_changes_nothing
         at_once = await set_one(engine, quick)
         await noon.advance(MINUTE)
         endpoint.gate.clear()
-        await slow.duties.wakes.step()
+        await slow.duties.deliveries.step()
         await endpoint.until(3)  # all three have arrived, and none is answered
         await quick.until(1)
         await until(lambda: _landed(slow), PATIENCE)
-        await slow.duties.wakes.records.record()
+        await slow.duties.deliveries.records.record()
     assert await state(engine, at_once) == (AlarmStatus.FIRED, False, 0)
 
     await noon.advance(DEFAULTS.alarm_lease)
@@ -435,7 +435,7 @@ async def test_alarms_are_delivered_side_by_side_and_a_late_word_changes_nothing
 
 
 async def _landed(engine: Engine) -> bool:
-    return bool(engine.duties.wakes.records.landed)
+    return bool(engine.duties.deliveries.records.finished)
 
 
 @says(
@@ -449,7 +449,7 @@ async def test_what_was_delivered_while_the_database_was_away_is_recorded_once(
     alarm = await set_one(engine, endpoint)
     await noon.advance(MINUTE)
     endpoint.gate.clear()
-    await engine.duties.wakes.step()
+    await engine.duties.deliveries.step()
     await endpoint.until(1)
 
     async with _away(conn):
@@ -457,7 +457,7 @@ async def test_what_was_delivered_while_the_database_was_away_is_recorded_once(
         await until(lambda: _landed(engine), PATIENCE)
         for _ in range(2):  # the duty tries again and again
             with pytest.raises(PulseError):
-                await engine.duties.wakes.records.record()
+                await engine.duties.deliveries.records.record()
     await deliver(engine)
 
     assert await state(engine, alarm) == (AlarmStatus.FIRED, False, 0)
@@ -513,7 +513,7 @@ async def _look_once(engine: Engine) -> None:
     engine.start()
 
     async def have_looked() -> bool:
-        return all(beat.due_at > beat.good_at for beat in engine.beats)
+        return all(beat.due_at > beat.good_at for beat in engine.healths)
 
     await until(have_looked, PATIENCE)
 

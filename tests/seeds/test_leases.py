@@ -20,7 +20,7 @@ from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.engine.jobs.claims import Claims
 from pulse.model.errors import InvalidSettings
-from pulse.model.jobs import Answer, JobStatus, Outcome
+from pulse.model.jobs import JobStatus, Outcome, ReportStatus
 from pulse.server import open_server
 from pulse.settings import Settings
 from pulse.store import jobs as store
@@ -61,7 +61,7 @@ def count_beats(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     heartbeat = Claims.heartbeat
 
-    async def counted(self: Claims, leases: Any) -> list[Answer]:
+    async def counted(self: Claims, leases: Any) -> list[ReportStatus]:
         sizes.append(len(leases))
         return await heartbeat(self, leases)
 
@@ -91,7 +91,7 @@ async def test_a_lease_lasts_thirty_seconds(engine: Engine, noon: FrozenClock) -
     assert (await engine.jobs.get(job_id)).lease_until == noon.instant + timedelta(seconds=30)
 
     await noon.advance(BEAT)
-    assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
 
     assert (await engine.jobs.get(job_id)).lease_until == noon.instant + timedelta(seconds=30)
 
@@ -128,7 +128,7 @@ async def test_two_missed_heartbeats_take_nothing_away(engine: Engine, noon: Fro
 
     await noon.advance(3 * BEAT)  # it stood still, and is about to send its third
     assert await engine.duties.reap() == 0
-    assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
     await engine.claims.report([a_report(claim)])
 
     job = await engine.jobs.get(claim_id)
@@ -154,7 +154,7 @@ async def test_a_stale_heartbeat_is_answered_as_lost(engine: Engine, noon: Froze
     before = await engine.jobs.get(job_id)
     await noon.advance(SECOND)
 
-    assert await engine.claims.heartbeat([lease_of(old)]) == [Answer.LOST]
+    assert await engine.claims.heartbeat([lease_of(old)]) == [ReportStatus.LOST]
     assert await engine.jobs.get(job_id) == before
 
 
@@ -173,11 +173,11 @@ async def test_a_worker_is_told_from_its_own_older_claim(engine: Engine, noon: F
     new = await claim_one(engine, worker="w1")
     before = await engine.jobs.get(job_id)
 
-    assert await engine.claims.heartbeat([lease_of(old)]) == [Answer.LOST]
-    assert await engine.claims.report([a_report(old, result='"old"')]) == [Answer.LOST]
+    assert await engine.claims.heartbeat([lease_of(old)]) == [ReportStatus.LOST]
+    assert await engine.claims.report([a_report(old, result='"old"')]) == [ReportStatus.LOST]
     assert await engine.jobs.get(job_id) == before
     assert new.lease_id > old.lease_id
-    assert await engine.claims.report([a_report(new, result='"new"')]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(new, result='"new"')]) == [ReportStatus.ACCEPTED]
     assert (await engine.jobs.get(job_id)).result == '"new"'
 
 
@@ -227,7 +227,7 @@ async def test_expired_jobs_are_moved_by_one_statement_as_a_failure_moves_them(
     assert await engine.duties.reap() == 300
     assert statements == [300]
     assert timedelta(seconds=10) == WATCH
-    jobs = (await engine.jobs.find(limit=500)).jobs
+    jobs = (await engine.jobs.list_page(limit=500)).jobs
     states = Counter((job.max_attempts == 1, job.status, job.last_error) for job in jobs)
     assert states == {
         (True, JobStatus.DEAD_LETTERED, "worker lease expired"): 100,
@@ -244,7 +244,7 @@ async def test_several_watchdogs_take_a_lease_away_once(engine: Engine, another:
 
     reaped = await asyncio.gather(*(each.duties.reap() for each in watchdogs * 2))
 
-    jobs = (await engine.jobs.find(limit=500)).jobs
+    jobs = (await engine.jobs.list_page(limit=500)).jobs
     lines = [len(await engine.jobs.attempts(job.id)) for job in jobs]
     assert (sum(reaped), {job.status for job in jobs}) == (200, {JobStatus.RETRYING})
     assert (len(lines), set(lines)) == (200, {1})
@@ -283,10 +283,10 @@ async def test_a_job_of_a_worker_that_was_cut_off_runs_again(engine: Engine, noo
     await reap_and_promote(engine, noon)
     other = await claim_one(engine, worker="w2")
 
-    assert await engine.claims.report([a_report(other, result='"w2"')]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(other, result='"w2"')]) == [ReportStatus.ACCEPTED]
     late = [a_report(cut_off, result='"w1"'), a_report(cut_off, Outcome.FAIL)]
     for report in late:
-        assert await engine.claims.report([report]) == [Answer.LOST]
+        assert await engine.claims.report([report]) == [ReportStatus.LOST]
 
     job = await engine.jobs.get(job_id)
     assert (job.status, job.result, job.attempt) == (JobStatus.COMPLETED, '"w2"', 2)
@@ -321,10 +321,10 @@ async def test_a_job_may_run_for_as_long_as_it_likes(engine: Engine, noon: Froze
 
     for _ in range(HOUR // BEAT // 3):
         await noon.advance(BEAT)
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
         assert await engine.duties.reap() == 0
 
-    assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]
     job = await engine.jobs.get(job_id)
     assert (job.attempt, job.timeout, job.finished_at) == (1, None, claim.claimed_at + HOUR / 3)
 
@@ -437,8 +437,8 @@ async def test_an_outage_expires_nobody_who_lives(engine: Engine, noon: FrozenCl
     await engine.duties.watch()
 
     assert (await engine.jobs.get(job_id)).status is JobStatus.RUNNING
-    assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
-    assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+    assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
+    assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]
     assert (await engine.jobs.get(job_id)).attempt == 1
 
 

@@ -65,17 +65,17 @@ async def test_each_occurrence_makes_exactly_one_job(
     for number in range(10):
         await create(engine, name=f"s{number}", every=MINUTE)
     engines = [engine, await another(), await another()]
-    fire_usual = store.fire_usual
+    fire_regular = store.fire_regular
 
     async def crash(*given: Any) -> Any:
-        await fire_usual(*given)
+        await fire_regular(*given)
         raise Crash
 
     for minute in range(6):
         await noon.advance(MINUTE)
         if minute % 2:
             with monkeypatch.context() as patched, pytest.raises(Crash):
-                patched.setattr(store, "fire_usual", crash)
+                patched.setattr(store, "fire_regular", crash)
                 await engine.duties.fires.fire_due()
         await asyncio.gather(*(each.duties.fires.fire_due() for each in engines * 2))
 
@@ -213,15 +213,15 @@ async def test_the_job_and_the_cursor_are_one_transaction(
 ) -> None:
     await create(engine, every=MINUTE)
     await noon.advance(MINUTE)
-    fire_usual, seen = store.fire_usual, []
+    fire_regular, seen = store.fire_regular, []
 
     async def crash(conn: Connection, usual: Any) -> Any:
-        await fire_usual(conn, usual)
+        await fire_regular(conn, usual)
         seen.append((await engine.schedules.get(NAME), await jobs_made(engine)))  # on connections of their own
         raise Crash
 
     with monkeypatch.context() as patched, pytest.raises(Crash):
-        patched.setattr(store, "fire_usual", crash)
+        patched.setattr(store, "fire_regular", crash)
         await fire(engine)
 
     for schedule, jobs in [*seen, (await engine.schedules.get(NAME), await jobs_made(engine))]:
@@ -237,7 +237,7 @@ async def test_a_stale_cursor_moves_nothing(engine: Engine, noon: FrozenClock, c
     await fire(engine)
     before = await engine.schedules.get(NAME), await jobs_made(engine)
 
-    fired = await store.fire_usual(conn, [(schedule.id, NOON + MINUTE, NOON + 2 * MINUTE, schedule.id)])
+    fired = await store.fire_regular(conn, [(schedule.id, NOON + MINUTE, NOON + 2 * MINUTE, schedule.id)])
 
     assert fired.moved == 0
     assert (await engine.schedules.get(NAME), await jobs_made(engine)) == before

@@ -16,7 +16,7 @@ import pytest
 
 from pulse.engine import workers
 from pulse.engine.dispatch.dispatcher import Dispatcher
-from pulse.engine.dispatch.worker_stream import Pool, Seat
+from pulse.engine.dispatch.worker_stream import Pool, WorkerStream
 from pulse.engine.engine import Engine
 from pulse.engine.jobs.claims import Claims
 from pulse.model.errors import DatabaseUnreachable
@@ -60,11 +60,11 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def dispatching(engine: Engine, *seats: Seat, tick: timedelta = A_TICK) -> AsyncIterator[Dispatcher]:
+async def dispatching(engine: Engine, *streams: WorkerStream, tick: timedelta = A_TICK) -> AsyncIterator[Dispatcher]:
     """A dispatcher at work, as a server has one, with these workers."""
     dispatcher = Dispatcher(engine.jobs, engine.claims, replace(engine.settings, tick=tick))
-    for seat in seats:
-        dispatcher.join(seat)
+    for stream in streams:
+        dispatcher.connect(stream)
     life = asyncio.create_task(dispatcher.run())
     try:
         yield dispatcher
@@ -73,8 +73,8 @@ async def dispatching(engine: Engine, *seats: Seat, tick: timedelta = A_TICK) ->
         await asyncio.wait_for(life, PATIENCE)
 
 
-def a_seat(worker: str = "w1", slots: int = 10, topic: str = "mail") -> Seat:
-    return Seat(worker, [Pool((topic,), slots)])
+def a_stream(worker: str = "w1", slots: int = 10, topic: str = "mail") -> WorkerStream:
+    return WorkerStream(worker, [Pool((topic,), slots)])
 
 
 # --- the stream
@@ -89,7 +89,7 @@ async def test_a_worker_is_sent_the_jobs_of_its_topics(client: Client, engine: E
         found = await stream.jobs(2)
 
         assert sorted(job.topic for job in found) == ["mail", "post"]
-        assert {job.locked_by for job in (await engine.jobs.find()).jobs if job.topic != "other"} == {"local/w1"}
+        assert {job.locked_by for job in (await engine.jobs.list_page()).jobs if job.topic != "other"} == {"local/w1"}
 
 
 @says("002", 71, "The dispatcher looks every 500 ms.")
@@ -249,7 +249,7 @@ async def test_a_job_is_its_workers_before_it_is_sent(client: Client, engine: En
 
     async with streaming(client, "w9") as stream:
         [job] = await stream.jobs(1)
-        [row] = (await engine.jobs.find()).jobs
+        [row] = (await engine.jobs.list_page()).jobs
 
     assert (row.status, row.locked_by, row.lease_id) == (JobStatus.RUNNING, "local/w9", job.lease_id)
 
@@ -258,10 +258,10 @@ async def test_a_job_is_its_workers_before_it_is_sent(client: Client, engine: En
 async def test_what_was_not_sent_is_given_back_or_comes_back_by_its_lease(engine: Engine, noon: FrozenClock) -> None:
     lost, unsent = await submit(engine, 2)
     await engine.claims.claim("mail", worker="dead", slots=1)  # its server died before it could send
-    seat = a_seat()
-    async with dispatching(engine, seat) as dispatcher:
-        await until(lambda: _holds(seat, 1), PATIENCE)
-        await dispatcher.leave(seat)  # and this one knows that it did not
+    stream = a_stream()
+    async with dispatching(engine, stream) as dispatcher:
+        await until(lambda: _holds(stream, 1), PATIENCE)
+        await dispatcher.disconnect(stream)  # and this one knows that it did not
 
     given_back = await engine.jobs.get(unsent)
     assert (given_back.status, given_back.attempt - given_back.refunded) == (JobStatus.PENDING, 0), "at no charge"
@@ -272,8 +272,8 @@ async def test_what_was_not_sent_is_given_back_or_comes_back_by_its_lease(engine
     assert (reaped.status, reaped.last_error) == (JobStatus.RETRYING, "worker lease expired")
 
 
-async def _holds(seat: Seat, jobs: int) -> bool:
-    return len(seat.held) == jobs
+async def _holds(stream: WorkerStream, jobs: int) -> bool:
+    return len(stream.held) == jobs
 
 
 @says("002", 82, "An error of the claim keeps the stream: the next tick tries again.")
@@ -416,10 +416,10 @@ async def test_a_job_need_not_wait_for_a_tick(settings: Settings, another: Anoth
         [job] = await stream.jobs(1)
         assert job.job_id == here.jobs[0].id
         other = await another()
-        other.wakeups.start(listen=False)
+        other.notifications.start(listen=False)
         elsewhere = await submit_one(other)
         [job] = await stream.jobs(1)
-        await other.wakeups.stop()
+        await other.notifications.stop()
 
     assert job.job_id == str(elsewhere)
 
@@ -445,8 +445,8 @@ async def test_a_tick_costs_the_same_with_thirty_workers(engine: Engine, monkeyp
 
     async def ticks(workers: int) -> list[str]:
         asked.clear()
-        seats = [a_seat(f"w{number}") for number in range(workers)]
-        async with dispatching(engine, *seats, tick=timedelta(milliseconds=5)):
+        streams = [a_stream(f"w{number}") for number in range(workers)]
+        async with dispatching(engine, *streams, tick=timedelta(milliseconds=5)):
             await until(lambda: _asked(asked, 6), PATIENCE)
         return asked[:6]
 

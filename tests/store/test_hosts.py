@@ -19,7 +19,7 @@ from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
 from pulse.store.connections import hosts, pool
 from pulse.store.connections.hosts import Host, read_hosts
-from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.notifications import Notifications
 from pulse.store.connections.pool import Connection, Database, connect, connect_options
 from pulse.store.schema.migrate import migrate
 from tests.conftest import SERVER
@@ -97,7 +97,7 @@ async def test_a_host_that_hangs_does_not_keep_anybody_from_the_next(
     behind_silence: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each finds its way by itself, with nothing to remember."""
-    listening = Wakeups(Database(behind_silence))
+    listening = Notifications(Database(behind_silence))
 
     async def listen() -> None:
         listening.start()
@@ -125,8 +125,8 @@ async def test_a_host_that_hangs_does_not_keep_anybody_from_the_next(
         await listening.stop()
 
 
-async def until_listening(wakeups: Wakeups) -> None:
-    while not wakeups.is_listening:
+async def until_listening(notifications: Notifications) -> None:
+    while not notifications.is_listening:
         await asyncio.sleep(0.01)
 
 

@@ -21,7 +21,7 @@ from pulse.model.errors import (
     InvalidSettings,
     SchemaMismatch,
 )
-from pulse.model.jobs import Answer, JobStatus
+from pulse.model.jobs import JobStatus, ReportStatus
 from pulse.settings import Settings
 from pulse.store.schema import migrate as migrations
 from pulse.store.schema.migrate import SchemaState, check, load_migrations, migrate, mismatch, newest, render, split
@@ -213,7 +213,7 @@ async def test_the_schema_may_have_any_plain_name_and_several_live_side_by_side(
         assert await neighbour.claims.claim("mail", worker="w1", slots=1) == []
         claim = await claim_one(engine)
         assert claim.id == job_id
-        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]
         assert await neighbour.jobs.counts() == []
         async with connected(other.database_url) as conn:
             assert await conn.fetchval(f"select \"{name}\".enqueue('mail')")
@@ -324,7 +324,7 @@ async def test_old_code_keeps_working_on_a_newer_schema_that_allows_it(fresh: Se
     async with open_engine(fresh) as engine:
         job_id = await submit_one(engine)
         claim = await claim_one(engine)
-        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]
         assert (await engine.jobs.get(job_id)).status is JobStatus.COMPLETED
 
 

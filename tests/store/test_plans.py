@@ -113,7 +113,7 @@ def calls(settings: Settings) -> dict[str, tuple[list[object], str]]:
         "peek_jobs": ([[bucket]], "jobs_due"),
         "cancel_jobs": ([bucket, ids, "why"], "jobs_pkey"),
         "replay_jobs": ([bucket, ids, EVER], "jobs_pkey"),
-        "hasten_jobs": ([bucket, ids], "jobs_pkey"),
+        "run_jobs_now": ([bucket, ids], "jobs_pkey"),
         "prune_jobs": ([bucket, LEASE, LEASE, LEASE, 100], "jobs_finished"),
         "prune_results": ([bucket, 100], "jobs_result"),
         "get_jobs": ([bucket, ids], "jobs_pkey"),

@@ -30,7 +30,7 @@ from pulse.model.errors import (
     SchemaMismatch,
     UnsupportedDatabase,
 )
-from pulse.model.jobs import Answer
+from pulse.model.jobs import ReportStatus
 from pulse.settings import Settings
 from pulse.store.connections.pool import CONFLICT_TRIES, PLAN_SETTINGS, Connection, Database
 from pulse.store.embedded import server as embedded
@@ -423,7 +423,7 @@ async def test_heartbeats_have_a_lane_of_their_own(database: Database, engine: E
             await engine.jobs.get(claim.id)  # the shared lane is indeed full
 
     async with asyncio.timeout(1):
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
         assert await engine.duties.reap() == 0
 
     is_enough.set()

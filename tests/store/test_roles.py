@@ -20,7 +20,7 @@ from pulse.links.alarm_transactions import aset_alarm_through
 from pulse.model.alarms import AlarmFilter, NewAlarm
 from pulse.model.errors import PulseError
 from pulse.model.explain.facts import Reason
-from pulse.model.jobs import Answer, JobStatus, Outcome
+from pulse.model.jobs import JobStatus, Outcome, ReportStatus
 from pulse.model.list_filters import AlarmSearch
 from pulse.settings import Settings
 from pulse.store.schema.migrate import migrate
@@ -138,12 +138,12 @@ async def test_the_runtime_does_all_that_an_engine_does(house: House) -> None:
     async with open_engine(house.settings("pulse_runtime")) as engine:
         job_id = await submit_one(engine, topic="run")
         claim = await claim_one(engine, "run")
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
-        assert await engine.claims.report([a_report(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
+        assert await engine.claims.report([a_report(claim)]) == [ReportStatus.ACCEPTED]
         await engine.jobs.submit([a_new_job(topic="run", unique_key="k"), a_new_job(topic="run")])
         for claim in await engine.claims.claim("run", worker="w", slots=2):
-            assert await engine.claims.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
-        dead = [job.id for job in (await engine.jobs.find()).jobs if job.status is JobStatus.DEAD_LETTERED]
+            assert await engine.claims.report([a_report(claim, Outcome.DISCARD)]) == [ReportStatus.ACCEPTED]
+        dead = [job.id for job in (await engine.jobs.list_page()).jobs if job.status is JobStatus.DEAD_LETTERED]
         assert await engine.jobs.replay_many(dead) == dict.fromkeys(dead)
         assert await engine.jobs.cancel_many(dead) == dict.fromkeys(dead)
         assert (await engine.jobs.pause("run")).topic == "run"
@@ -303,7 +303,7 @@ async def test_readers_see_every_list(house: House) -> None:
 
     async with open_engine(house.settings("pulse_read")) as engine:
         assert (await engine.jobs.get(job_id)).status is JobStatus.DEAD_LETTERED
-        assert job_id in {job.id for job in (await engine.jobs.find()).jobs}
+        assert job_id in {job.id for job in (await engine.jobs.list_page()).jobs}
         assert len(await engine.jobs.attempts(job_id)) == 1
         assert "seen" in {count.topic for count in await engine.jobs.counts()}
         assert "seen" in {pause.topic for pause in await engine.jobs.pauses()}
@@ -339,8 +339,8 @@ async def test_readers_see_alarms_and_not_what_their_headers_say(house: House) -
     async with open_engine(settings) as engine:
         assert (await engine.alarms.get(alarm.id)).headers == {"x-auth-token": "…"}
         assert (await engine.alarms.get("tea")).id == alarm.id
-        assert [each.id for each in (await engine.alarms.find()).alarms] == [alarm.id]
-        assert [each.id for each in (await engine.alarms.find(AlarmFilter(owner="local"))).alarms] == [alarm.id]
+        assert [each.id for each in (await engine.alarms.list_page()).alarms] == [alarm.id]
+        assert [each.id for each in (await engine.alarms.list_page(AlarmFilter(owner="local"))).alarms] == [alarm.id]
         assert [each.id for each in (await engine.alarms.search(AlarmSearch())).alarms] == [alarm.id]
         assert (await engine.alarms.deliveries(alarm.id)).deliveries == []
     for column in ("headers", "fingerprint", "*"):

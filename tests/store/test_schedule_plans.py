@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[list[Any], set[str]]] = {
     "unbuffered_schedules": ([100], {"schedules_buffered", "jobs_schedule"}),
     "peek_schedules": ([], {"schedules_due", "schedules_buffered"}),
     "peek_duties": ([[0], True, True], {"schedules_due", "schedules_buffered", "jobs_due", "jobs_deadline"}),
-    "fire_usual": ([ONE, [NOW], [NOW], ONE], {"schedules_pkey"}),
+    "fire_regular": ([ONE, [NOW], [NOW], ONE], {"schedules_pkey"}),
     "fire_schedules": ([*PLAN, *FIRE, "timetable", *NOTE], {"schedules_pkey", "fires_pkey", "jobs_pkey"}),
     "taken_occurrences": ([ONE, ONE, [NOW]], {"jobs_pkey"}),
     "find_schedules": ([["schedule 1"], ONE], {"schedules_pkey", "schedules_name_key"}),

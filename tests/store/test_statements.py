@@ -22,7 +22,7 @@ from pulse.model.tokens import Token
 from pulse.store import alarms, doctor, explain, schedules, sessions, statistics, tokens, workers
 from pulse.store import jobs as store
 from pulse.store import watchdog as watch
-from pulse.store.connections import notifications as wakeups
+from pulse.store.connections import notifications as notifications
 from pulse.store.connections.pool import connect_options
 from pulse.store.jobs import DutyPeek
 from pulse.store.schema import check as schema
@@ -111,7 +111,7 @@ def _calls() -> Iterator[Call]:
         sessions,
         statistics,
         tokens,
-        wakeups,
+        notifications,
         watch,
         workers,
     ):
@@ -181,7 +181,7 @@ NAMES_NO_BUCKET = {
     "submit_jobs": "only inserts, into the bucket of each job's topic",
     "submit_job": "only inserts, into its bucket",
     "submit_claimed": "looks in its bucket, and inserts into it",
-    "fire_usual": "only inserts, into the bucket of each schedule's topic",
+    "fire_regular": "only inserts, into the bucket of each schedule's topic",
     "fire_schedules": "only inserts, into the bucket of each schedule's topic",
     "busy_schedules": "jobs of a schedule whose topic was changed are in two buckets; the index is by schedule",
     "unbuffered_schedules": "the same",

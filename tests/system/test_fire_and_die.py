@@ -19,7 +19,7 @@ from tests.clock import FrozenClock
 from tests.engine.test_schedules import MINUTE, NOON, create, log, made
 
 ROOT = Path(__file__).parents[2]
-STATEMENTS = ("begin", "due_schedules", "busy_schedules", "fire_usual", "fire_schedules", "commit")
+STATEMENTS = ("begin", "due_schedules", "busy_schedules", "fire_regular", "fire_schedules", "commit")
 PLACES = [*product(("before", "after"), STATEMENTS), ("sent", "commit"), ("answered", "commit")]
 COMMITTED = (("after", "commit"), ("answered", "commit"))
 Die = Callable[[str, str, str], int]

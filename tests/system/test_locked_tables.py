@@ -13,7 +13,7 @@ import pytest
 
 from pulse.engine.engine import Engine
 from pulse.model.errors import Conflict
-from pulse.model.jobs import Answer, JobStatus
+from pulse.model.jobs import JobStatus, ReportStatus
 from pulse.server import Server, open_server
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection, Database
@@ -55,7 +55,7 @@ async def test_heartbeats_and_delayed_jobs_need_no_other_table(server: Server, s
         later = [await submit_one(engine, topic="later", delay=timedelta(milliseconds=ms)) for ms in (50, 700)]
         for job_id in later:
             while (await engine.jobs.get(job_id)).status is not JobStatus.PENDING:
-                assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+                assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
                 await asyncio.sleep(0.02)
 
 
@@ -72,7 +72,7 @@ async def test_a_heartbeat_does_not_wait_for_a_duty(engine: Engine, settings: Se
     duty = asyncio.create_task(engine._database.run_duty(take_long))
     await is_busy.wait()
     async with asyncio.timeout(LIMIT):
-        assert await engine.claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await engine.claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
     may_end.set()
     await duty
 

@@ -81,7 +81,7 @@ async def check(engine: Engine, proxy: CuttingProxy, ran: Ran, jobs: int) -> Non
     async with asyncio.timeout(30):
         while not await are_over():
             await asyncio.sleep(0.02)
-    found = (await engine.jobs.find(JobFilter(), limit=500)).jobs
+    found = (await engine.jobs.list_page(JobFilter(), limit=500)).jobs
     assert [job.status for job in found] == [JobStatus.COMPLETED] * jobs
     assert ran.starts == jobs
     assert {job.attempt - job.refunded for job in found} == {1}
@@ -115,5 +115,5 @@ async def test_a_submit_that_claims(patient: Settings, engine: Engine) -> None:
                 assert (await link.wait(submitted.id, seconds=20)).status is JobStatus.COMPLETED
 
         await check(engine, proxy, ran, 4)
-        jobs = (await engine.jobs.find()).jobs
+        jobs = (await engine.jobs.list_page()).jobs
         assert any(job.claimed_at == job.submitted_at and not job.refunded for job in jobs), "as it was submitted"

@@ -20,7 +20,7 @@ import pytest
 
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import Conflict, DatabaseUnreachable, Unavailable
-from pulse.model.jobs import Answer, JobStatus, NewJob, RetryPolicy
+from pulse.model.jobs import JobStatus, NewJob, ReportStatus, RetryPolicy
 from pulse.settings import Settings
 from pulse.store.connections.notifications import EVERYTHING
 from pulse.store.embedded import server as embedded
@@ -28,7 +28,7 @@ from pulse.store.schema.migrate import migrate
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 if TYPE_CHECKING:
-    from pulse.store.jobs import Woken
+    from pulse.store.jobs import ReadyTopic
 
 QUICK = {"max_connections": "30", "shared_buffers": "32MB"}
 # Short enough for the claims whose answer was lost in the outage to be taken away within the test.
@@ -115,7 +115,7 @@ class Traffic:
                 claims = await self._engine.claims.claim("mail", worker="w1", slots=10)
                 answers = await self._engine.claims.report([a_report(claim) for claim in claims]) if claims else []
                 for claim, answer in zip(claims, answers, strict=True):
-                    if answer in (Answer.ACCEPTED, Answer.ALREADY):
+                    if answer in (ReportStatus.ACCEPTED, ReportStatus.ALREADY):
                         self.reported.add(claim.id)
             except Exception as error:
                 self.errors.append(error)
@@ -138,8 +138,8 @@ async def test_nothing_acknowledged_is_lost_when_the_database_dies_and_comes_bac
 ) -> None:
     async with open_engine(settings) as engine:
         engine.start()
-        woken: list[Woken] = []
-        engine.wakeups.on_wake(woken.append)
+        woken: list[ReadyTopic] = []
+        engine.notifications.on_ready(woken.append)
         traffic = Traffic(engine)
         loops = [asyncio.create_task(run()) for run in (traffic.submit, traffic.submit, traffic.work, traffic.work)]
 
@@ -181,10 +181,10 @@ async def _is(engine: Engine, job_id: UUID, status: JobStatus) -> bool:
 
 
 async def _is_listening(engine: Engine) -> bool:
-    return engine.wakeups.is_listening
+    return engine.notifications.is_listening
 
 
-async def _has_heard(woken: list[Woken], topic: str) -> bool:
+async def _has_heard(woken: list[ReadyTopic], topic: str) -> bool:
     return any(item.topic == topic for item in woken)
 
 
@@ -211,13 +211,13 @@ async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(serve
         job_id = await submit_one(engine)
         claim = await claim_one(engine)
 
-        async def beat() -> Answer:
+        async def beat() -> ReportStatus:
             [answer] = await engine.claims.heartbeat([lease_of(claim)])
             return answer
 
         for _ in range(int(LEASE / settings.watchdog) + 1):  # the watchdog's steps, taken by hand
             await engine.duties.watch()
-            assert await beat() is Answer.ACCEPTED
+            assert await beat() is ReportStatus.ACCEPTED
             await asyncio.sleep(settings.watchdog.total_seconds())
         assert await engine.duties.watch() == settings.watchdog
         await asyncio.to_thread(server.kill)
@@ -228,7 +228,7 @@ async def test_an_outage_does_not_take_leases_away_from_those_who_are_well(serve
         await step
         await engine.duties.watch()
 
-        assert await beat() is Answer.ACCEPTED
+        assert await beat() is ReportStatus.ACCEPTED
         assert (await engine.jobs.get(job_id)).attempt == 1
 
 

@@ -28,7 +28,7 @@ from pulse.links.transactions import aenqueue_through, complete_through, fence_t
 from pulse.model.doctor.findings import Level
 from pulse.model.errors import InvalidDatabaseUrl
 from pulse.model.ids import bucket_of_topic
-from pulse.model.jobs import Answer, JobFilter, JobStatus, Outcome, Progress, RetryPolicy
+from pulse.model.jobs import JobFilter, JobStatus, Outcome, Progress, ReportStatus, RetryPolicy
 from pulse.settings import Settings
 from pulse.store.connections.pool import PLAN_SETTINGS, Connection, Database
 from pulse.store.doctor import is_pooled
@@ -130,27 +130,29 @@ async def test_the_whole_life_of_a_job(pooled: Settings) -> None:
         done = await submit_one(engine, retry=RetryPolicy(kind="fixed", base=0, jitter=0), unique_key="k")
         assert await submit_one(engine, unique_key="k") == done
         claim = await claim_one(engine)
-        assert await claims.heartbeat([lease_of(claim)]) == [Answer.ACCEPTED]
-        assert await claims.progress([Progress(id=done, lease_id=claim.lease_id, value="0.5")]) == [Answer.ACCEPTED]
-        assert await claims.report([a_report(claim, Outcome.FAIL)]) == [Answer.ACCEPTED]
+        assert await claims.heartbeat([lease_of(claim)]) == [ReportStatus.ACCEPTED]
+        assert await claims.progress([Progress(id=done, lease_id=claim.lease_id, value="0.5")]) == [
+            ReportStatus.ACCEPTED
+        ]
+        assert await claims.report([a_report(claim, Outcome.FAIL)]) == [ReportStatus.ACCEPTED]
         await engine.duties.promote()
         claim = await claim_one(engine)
-        assert await claims.release([lease_of(claim)]) == [Answer.ACCEPTED]
+        assert await claims.release([lease_of(claim)]) == [ReportStatus.ACCEPTED]
         claim = await claim_one(engine)
-        assert await claims.report([a_report(claim, Outcome.DISCARD)]) == [Answer.ACCEPTED]
+        assert await claims.report([a_report(claim, Outcome.DISCARD)]) == [ReportStatus.ACCEPTED]
         assert (await jobs.replay(done)).status is JobStatus.PENDING
-        assert await claims.report([a_report(await claim_one(engine))]) == [Answer.ACCEPTED]
+        assert await claims.report([a_report(await claim_one(engine))]) == [ReportStatus.ACCEPTED]
         assert (await jobs.get(done)).status is JobStatus.COMPLETED
-        canceled = await submit_one(engine)
-        assert (await jobs.cancel(canceled)).status is JobStatus.CANCELED
+        cancelled = await submit_one(engine)
+        assert (await jobs.cancel(cancelled)).status is JobStatus.CANCELLED
         await jobs.pause("mail")
         assert await jobs.resume("mail")
         for status in (None, *JobStatus):
-            assert (await jobs.find(JobFilter(status=status))).next is None
+            assert (await jobs.list_page(JobFilter(status=status))).next is None
         for step in (engine.duties.promote, engine.duties.reap, engine.duties.prune, engine.duties.tally):
             await step()
         [counts] = await jobs.counts()
-        assert counts.counts == {JobStatus.COMPLETED: 1, JobStatus.CANCELED: 1}
+        assert counts.counts == {JobStatus.COMPLETED: 1, JobStatus.CANCELLED: 1}
 
 
 async def test_jobs_travel_through_the_callers_own_transaction(pooled: Settings) -> None:
@@ -175,18 +177,18 @@ async def test_jobs_travel_through_the_callers_own_transaction(pooled: Settings)
 async def test_the_duties_run_and_wake_ups_are_sent(behind: tuple[str, str], pooled: Settings) -> None:
     async with open_engine(pooled) as engine, open_engine(replace(pooled, listen_url=behind[1])) as other:
         heard = asyncio.Event()
-        other.wakeups.on_wake(lambda woken: heard.set() if woken.topic == "mail" else None)
+        other.notifications.on_ready(lambda woken: heard.set() if woken.topic == "mail" else None)
         engine.start()
-        other.wakeups.start()
+        other.notifications.start()
         async with asyncio.timeout(5):
-            while not other.wakeups.is_listening:
+            while not other.notifications.is_listening:
                 await asyncio.sleep(0.01)
 
             job_id = await submit_one(engine, delay=timedelta(milliseconds=20))
 
             await heard.wait()
         assert (await engine.jobs.get(job_id)).status is JobStatus.PENDING
-        assert not engine.wakeups.is_listening, "there is nowhere to listen behind a pooler"
+        assert not engine.notifications.is_listening, "there is nowhere to listen behind a pooler"
 
 
 async def test_plans_are_pinned_in_each_transaction(pooled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +196,7 @@ async def test_plans_are_pinned_in_each_transaction(pooled: Settings, monkeypatc
     given: dict[str, object] = {
         "bucket": bucket_of_topic("mail", pooled.buckets),
         "topic": "mail",
-        "seats": ["w1"],
+        "streams": ["w1"],
         "limit": 1,
         "lease": timedelta(seconds=30),
         "mark_urgency": START.urgency,
@@ -282,11 +284,11 @@ async def test_more_clients_than_servers_get_along(behind: tuple[str, str], pool
             await engine.jobs.submit([a_new_job() for _ in range(jobs_each)])
             done = 0
             while claims := await engine.claims.claim("mail", worker=f"w{number}", slots=5):
-                assert await engine.claims.heartbeat([lease_of(claim) for claim in claims]) == [Answer.ACCEPTED] * len(
-                    claims
-                )
+                assert await engine.claims.heartbeat([lease_of(claim) for claim in claims]) == [
+                    ReportStatus.ACCEPTED
+                ] * len(claims)
                 answers = await engine.claims.report([a_report(claim) for claim in claims])
-                assert set(answers) == {Answer.ACCEPTED}
+                assert set(answers) == {ReportStatus.ACCEPTED}
                 done += len(claims)
             return done
 

@@ -246,7 +246,7 @@ async def mornings() -> None: ...
 
 
 def names_of_schedules(settings: Settings) -> list[str]:
-    page = use(settings, lambda engine: engine.schedules.find())
+    page = use(settings, lambda engine: engine.schedules.list_page())
     return [f"{schedule.name} {schedule.status}" for schedule in page.schedules]
 
 

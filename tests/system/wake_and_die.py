@@ -45,11 +45,11 @@ async def wake(url: str) -> None:
     """All that is due, and no more."""
     settings = Settings(database_url=url, alarm_networks=NETWORKS)
     async with await Database.connect(settings) as database:
-        wakes = Engine(database, buckets=1).duties.wakes
+        wakes = Engine(database, buckets=1).duties.deliveries
         while not await wakes.step():
             pass
-        while wakes._flying:
-            await asyncio.wait(list(wakes._flying))
+        while wakes._in_flight:
+            await asyncio.wait(list(wakes._in_flight))
         await wakes.stop(0)
 
 

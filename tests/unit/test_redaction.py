@@ -12,7 +12,7 @@ import pytest
 
 from pulse.engine.masks import mask_each
 from pulse.model.errors import InvalidPayload, InvalidSettings
-from pulse.model.redaction import MASK, MOST_VALUES, NO_REDACTION, Redaction, read_redaction
+from pulse.model.redaction import MASK, MAX_VALUES, NO_REDACTION, Redaction, read_redaction
 
 PLAIN = Redaction(["password", "card.number"])
 
@@ -196,7 +196,7 @@ def test_the_longest_value_goes_first() -> None:
 
 
 def test_too_many_values_hide_the_text_and_too_much_text_is_cut() -> None:
-    many = json.dumps([{"password": f"value-{n}"} for n in range(MOST_VALUES + 1)])
+    many = json.dumps([{"password": f"value-{n}"} for n in range(MAX_VALUES + 1)])
 
     assert PLAIN.text("anything", many) == MASK
     long = PLAIN.text("a" * 10_000_000 + "hunter2", '{"password": "hunter2"}')
@@ -214,7 +214,7 @@ def test_a_value_at_the_place_where_a_long_text_is_cut_is_not_shown_in_part() ->
 
 
 def test_as_many_values_as_there_may_be_take_little_time() -> None:
-    values = [f"välue {number} 'of' \"many\" with a long tail" for number in range(MOST_VALUES)]
+    values = [f"välue {number} 'of' \"many\" with a long tail" for number in range(MAX_VALUES)]
     started = time.process_time()
 
     text = PLAIN.text(repr(values)[:100_000], json.dumps({"password": values}))
@@ -229,11 +229,11 @@ def test_as_many_values_as_there_may_be_take_little_time() -> None:
 def test_a_mask_in_a_marked_field_is_refused_and_elsewhere_it_is_a_text() -> None:
     for payload in (f'{{"password": "{MASK}"}}', f'{{"a": [{{"card": {{"number":"{MASK}"}}}}]}}'):
         with pytest.raises(InvalidPayload, match=r"which hides a value and is none: give the value itself$"):
-            PLAIN.check_whole(payload)
+            PLAIN.refuse_masked(payload)
         with pytest.raises(InvalidPayload, match="leave payload out to keep what is there, or give the value itself"):
-            PLAIN.check_whole(payload, is_edit=True)
-        NO_REDACTION.check_whole(payload)
-    PLAIN.check_whole(f'{{"user": "{MASK}", "password": "x {MASK}"}}')
+            PLAIN.refuse_masked(payload, is_edit=True)
+        NO_REDACTION.refuse_masked(payload)
+    PLAIN.refuse_masked(f'{{"user": "{MASK}", "password": "x {MASK}"}}')
 
 
 # --- how long it may take

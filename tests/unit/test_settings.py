@@ -68,7 +68,7 @@ TWINS: dict[str, tuple[str, Any]] = {
     "alarm_plain_http": ("yes", True),
     "redact": ("password, Card.number", "password, Card.number"),
     "keep_completed": ("1h", timedelta(hours=1)),
-    "keep_canceled": ("2d", timedelta(days=2)),
+    "keep_cancelled": ("2d", timedelta(days=2)),
     "keep_dead_lettered": ("90d", timedelta(days=90)),
     "keep_fires": ("1d", timedelta(days=1)),
     "keep_alarms": ("3d", timedelta(days=3)),

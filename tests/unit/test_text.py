@@ -219,5 +219,5 @@ def test_every_illegal_move_is_told_in_plain_words() -> None:
             said = str(IllegalTransition(UUID(int=7), status, event)).removeprefix(f"job {UUID(int=7)} is ")
             assert re.fullmatch(r"(already )?[a-z ]+(, so it cannot [a-z ]+)?", said), (status, event, said)
 
-    assert str(IllegalTransition(UUID(int=7), "CANCELED", "CANCEL")) == f"job {UUID(int=7)} is already canceled"
+    assert str(IllegalTransition(UUID(int=7), "CANCELLED", "CANCEL")) == f"job {UUID(int=7)} is already cancelled"
     assert str(IllegalTransition(UUID(int=7), "RUNNING", "REPLAY")).endswith("is running, so it cannot be replayed")

@@ -10,7 +10,7 @@ import pytest
 from pulse.model.errors import InvalidName, InvalidOption
 from pulse.model.tokens import (
     GRANTS,
-    MOST_SCOPES,
+    MAX_SCOPES,
     Right,
     Scope,
     ScopeKind,
@@ -71,11 +71,11 @@ def test_a_topic_that_could_not_be_one_is_refused(topic: str) -> None:
 @pytest.mark.parametrize(("kind", "right"), list(product(ScopeKind, Right)))
 def test_a_scope_grants_what_the_table_says(kind: ScopeKind, right: Right) -> None:
     expected: dict[str, set[str]] = {
-        "submit": {"submit", "follow", "tend"},
+        "submit": {"submit", "follow", "manage"},
         "work": {"work"},
-        "alarms": {"set_alarm", "see_alarm", "tend_alarm"},
-        "read": {"follow", "see", "see_alarm"},
-        "operate": {"operate", "see", "follow", "tend", "see_alarm", "tend_alarm"},
+        "alarms": {"set_alarm", "view_alarm", "manage_alarm"},
+        "read": {"follow", "view", "view_alarm"},
+        "operate": {"operate", "view", "follow", "manage", "view_alarm", "manage_alarm"},
         "admin": set(Right),
     }
 
@@ -97,8 +97,8 @@ def test_scopes_are_kept_once_and_at_least_one_is_needed() -> None:
     assert [str(scope) for scope in read_scopes(["work", "submit", "work"])] == ["work", "submit"]
     with pytest.raises(InvalidOption, match="at least one"):
         read_scopes([])
-    with pytest.raises(InvalidOption, match=f"at most {MOST_SCOPES}"):
-        read_scopes(f"work:{number}" for number in range(MOST_SCOPES + 1))
+    with pytest.raises(InvalidOption, match=f"at most {MAX_SCOPES}"):
+        read_scopes(f"work:{number}" for number in range(MAX_SCOPES + 1))
 
 
 def test_a_scope_of_a_newer_release_grants_nothing_and_harms_nothing() -> None:

@@ -1,4 +1,4 @@
--- What bare SQL does in this database for the same moves on the same columns: no pause, no deadline, no mark, no seats,
+-- What bare SQL does in this database for the same moves on the same columns: no pause, no deadline, no mark, no workers,
 -- no tallies, no unique keys, and only the two indexes the moves need.
 
 -- name: create_lean()

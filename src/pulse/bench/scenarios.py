@@ -119,7 +119,7 @@ async def live(plan: Plan) -> Result:
 async def latency(plan: Plan) -> Result:
     """From the call of `aenqueue` to the handler's first line, in an idle system, another process's worker."""
     async with way(plan) as settings, bench_engine(settings), workers(settings, count=1, topics=[stamp.topic]):
-        for _ in range(3):  # the first call opens the portal, the second one begins to open a link on this loop
+        for _ in range(3):  # the first call opens the link's thread, the second one begins to open a link on this loop
             await stamp.aenqueue()
             await asyncio.sleep(0.5)
         took = [ms async for ms in paced(plan, lambda: time_one(stamp))]
@@ -213,7 +213,7 @@ async def bench_engine(settings: Settings) -> AsyncIterator[tuple[Engine, Probe]
     app.settings = settings
     async with open_engine(settings) as engine, Probe.open(settings) as probe:
         await probe.empty()
-        engine.wakeups.start(listen=False)  # or the workers would hear of the starting shot at their next tick
+        engine.notifications.start(listen=False)  # or the workers would hear of the starting shot at their next tick
         try:
             yield engine, probe
         finally:

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAILURES_IN_A_ROW = 10
-LEAST_RESULTS = 10
+MIN_RESULTS = 10
 SHARE = 0.7
 WINDOW = 300.0  # seconds
 PIECE = 30.0  # of the window: results are counted in pieces, not kept one by one
 FIRST_WHILE, LONGEST_WHILE = 30.0, 900.0
-MOST_DESTINATIONS = 10_000
+MAX_DESTINATIONS = 10_000
 
 
 class Breakers:
     """Every call takes the same time, however many destinations there are."""
 
     def __init__(
-        self, slots: int, *, clock: Callable[[], float] = time.monotonic, most: int = MOST_DESTINATIONS
+        self, slots: int, *, clock: Callable[[], float] = time.monotonic, most: int = MAX_DESTINATIONS
     ) -> None:
         self._slots, self._clock, self._most = slots, clock, most
         self._known: OrderedDict[str, _Destination] = OrderedDict()  # the longest unused first
@@ -119,7 +119,7 @@ class _Destination:
         self.failures_in_a_row += 1
         if self.failures_in_a_row >= FAILURES_IN_A_ROW:
             self._open(now, f"{self.failures_in_a_row} failures in a row; the last: {error}")
-        elif self.window.results >= LEAST_RESULTS and self.window.failures >= SHARE * self.window.results:
+        elif self.window.results >= MIN_RESULTS and self.window.failures >= SHARE * self.window.results:
             counts = f"{self.window.failures} of {self.window.results}"
             self._open(now, f"{counts} failed within {WINDOW / 60:g} minutes; the last: {error}")
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 
 
-class Wake(msgspec.Struct, frozen=True):
+class WakeRequest(msgspec.Struct, frozen=True):
     id: str
     url: str | None  # none: the default target
     body: bytes
@@ -16,7 +16,7 @@ class Wake(msgspec.Struct, frozen=True):
     owner: str = ""
 
 
-class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+class WakeResult(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None  # none: there was no answer
     error: str | None  # none: it was a 2xx
     answer: str  # the first KiB

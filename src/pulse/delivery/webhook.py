@@ -1,7 +1,7 @@
 """How does one wake reach its receiver, and what came of it?
 
 A POST that is signed, and bounded in where it may go, in how long it may take and in what is read of the answer.
-Nothing an endpoint does is an exception here; whatever came of it is a `Delivered`.
+Nothing an endpoint does is an exception here; whatever came of it is a `WakeResult`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pulse.delivery.address_guard import (
 )
 from pulse.delivery.answers import AnswerTooLong, BoundedConnector, error_of, read_answer, retry_after_of, text_of
 from pulse.delivery.signing import sign
-from pulse.delivery.wake import Delivered, Wake
+from pulse.delivery.wake import WakeRequest, WakeResult
 from pulse.model.errors import InvalidTarget, PulseError
 from pulse.model.network.targets import Rules, Target, check_headers, check_target, parse_target
 from pulse.model.text import clean_error
@@ -100,7 +100,7 @@ class Deliverer:
         """Whose slots and breaker a wake counts for."""
         return DEFAULT if url is None else _destination_of(url)
 
-    async def deliver(self, wake: Wake, *, secrets: Sequence[str]) -> Delivered:
+    async def deliver(self, wake: WakeRequest, *, secrets: Sequence[str]) -> WakeResult:
         """Send it once. Raises nothing but CancelledError."""
         begun = time.monotonic()
         owner_called_for.set(wake.owner)
@@ -116,7 +116,7 @@ class Deliverer:
                 return _unanswered(self._describe(error), begun)
         return _answered(response, bytes(answer), begun)
 
-    async def _post(self, wake: Wake, secrets: Sequence[str]) -> aiohttp.ClientResponse:
+    async def _post(self, wake: WakeRequest, secrets: Sequence[str]) -> aiohttp.ClientResponse:
         url, session, is_default = self._route(wake.url)
         timestamp = int(time.time())
         headers = {"webhook-id": wake.id, "webhook-timestamp": str(timestamp), "idempotency-key": wake.id}
@@ -179,12 +179,12 @@ def _url_of(target: Target) -> URL:
     return url
 
 
-def _answered(response: aiohttp.ClientResponse | None, answer: bytes, begun: float) -> Delivered:
+def _answered(response: aiohttp.ClientResponse | None, answer: bytes, begun: float) -> WakeResult:
     assert response is not None
     status, headers = response.status, response.headers
     if status == 101:
         response.close()
-    return Delivered(
+    return WakeResult(
         status=status,
         error=error_of(status, headers),
         answer=text_of(answer),
@@ -194,9 +194,9 @@ def _answered(response: aiohttp.ClientResponse | None, answer: bytes, begun: flo
     )
 
 
-def _unanswered(error: str, begun: float) -> Delivered:
+def _unanswered(error: str, begun: float) -> WakeResult:
     duration = timedelta(seconds=time.monotonic() - begun)
-    return Delivered(status=None, error=error, answer="", duration=duration)
+    return WakeResult(status=None, error=error, answer="", duration=duration)
 
 
 def _words_of(error: Exception) -> str:

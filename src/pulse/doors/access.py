@@ -29,18 +29,18 @@ SHOWN_SCOPES = 10
 NEEDS: dict[Right, tuple[tuple[ScopeKind, ...], str, str]] = {
     Right.SUBMIT: ((ScopeKind.SUBMIT,), "submitting jobs", "submitting to topic {}"),
     Right.FOLLOW: ((ScopeKind.SUBMIT, ScopeKind.READ), "following jobs", "following jobs of topic {}"),
-    Right.TEND: (
+    Right.MANAGE: (
         (ScopeKind.SUBMIT, ScopeKind.OPERATE),
         "acting on jobs and schedules",
         "acting on jobs and schedules of topic {}",
     ),
     Right.WORK: ((ScopeKind.WORK,), "working", "working on topic {}"),
-    Right.SEE: ((ScopeKind.READ,), "listing", "listing what there is of topic {}"),
+    Right.VIEW: ((ScopeKind.READ,), "listing", "listing what there is of topic {}"),
     Right.OPERATE: ((ScopeKind.OPERATE,), "operating", "operating topic {}"),
     Right.ADMIN: ((ScopeKind.ADMIN,), "administering", "administering topic {}"),
     Right.SET_ALARM: ((ScopeKind.ALARMS,), "setting alarms", "setting alarms of owner {}"),
-    Right.SEE_ALARM: ((ScopeKind.ALARMS, ScopeKind.READ), "seeing alarms", "seeing alarms of owner {}"),
-    Right.TEND_ALARM: ((ScopeKind.ALARMS, ScopeKind.OPERATE), "tending alarms", "tending alarms of owner {}"),
+    Right.VIEW_ALARM: ((ScopeKind.ALARMS, ScopeKind.READ), "viewing alarms", "viewing alarms of owner {}"),
+    Right.MANAGE_ALARM: ((ScopeKind.ALARMS, ScopeKind.OPERATE), "managing alarms", "managing alarms of owner {}"),
 }
 
 

@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 LARGEST = 1 << 20  # bytes of a body; a wake has at most 64 KiB of payload
 BELIEVED_FOR = 10.0  # seconds: as long as a process goes on signing with secrets it has read
 
-MOST_OWNERS = 100  # whose secrets are kept for that long
+MAX_OWNERS = 100  # whose secrets are kept for that long
 Secrets = Callable[[str | None], Awaitable[Sequence[str]]]
 """Reads the secrets of an owner, or of the default owner if none is given."""
 
@@ -101,7 +101,7 @@ class Echo:
         read_at, known = self._known.get(owner, (float("-inf"), ()))
         if is_again or time.monotonic() - read_at > BELIEVED_FOR:
             known = await secrets(owner)
-            if len(self._known) >= MOST_OWNERS:
+            if len(self._known) >= MAX_OWNERS:
                 self._known.clear()
             self._known[owner] = time.monotonic(), known
         return known

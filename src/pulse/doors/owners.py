@@ -44,10 +44,10 @@ def owner_to_set(caller: Caller, given: str | None) -> str:
 
 def owner_to_list(caller: Caller, given: str | None) -> str | None:
     """Whose alarms are listed; none: everybody's. To be refused tells nothing of what there is."""
-    if not given and caller.may(Right.SEE_ALARM, ALL):
+    if not given and caller.may(Right.VIEW_ALARM, ALL):
         return None
     owner = check_name("owner", given) if given else own_owner(caller)
-    caller.check(Right.SEE_ALARM, owner)
+    caller.check(Right.VIEW_ALARM, owner)
     return owner
 
 
@@ -56,10 +56,10 @@ def filter_to_list(caller: Caller, wanted: AlarmFilter) -> AlarmFilter:
     return AlarmFilter(owner=owner, status=wanted.status, paused=wanted.paused, label=wanted.label)
 
 
-async def find_to_tend(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
+async def find_to_manage(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
     """As `find_to_see`, once the caller may tend it, too. Act on it by its id: its name may change hands."""
     alarm = await find_to_see(alarms, caller, key, given)
-    caller.check(Right.TEND_ALARM, alarm.owner)
+    caller.check(Right.MANAGE_ALARM, alarm.owner)
     return alarm
 
 
@@ -71,10 +71,10 @@ async def find_to_see(alarms: Finding, caller: Caller, key: UUID | str, given: s
     owner = given or (own_owner(caller) if own_id is None else None)
     if own_id is None:
         check_alarm_name(key)
-    if owner is not None and not caller.may(Right.SEE_ALARM, owner):
+    if owner is not None and not caller.may(Right.VIEW_ALARM, owner):
         raise AlarmNotFound(key)
     alarm = await alarms.get(own_id or key, owner=owner)
-    if not caller.may(Right.SEE_ALARM, alarm.owner):
+    if not caller.may(Right.VIEW_ALARM, alarm.owner):
         raise AlarmNotFound(key)
     return alarm
 

@@ -139,7 +139,7 @@ class Doctor:
         settings = self._settings
         usage = await self._database.run(store.read_queue_usage)
         listens = settings.notify and (settings.listen_url or not settings.pgbouncer)
-        is_heard = await store.hear_a_wakeup(self._database, within=HEARING) if listens else None
+        is_heard = await store.is_notification_heard(self._database, within=HEARING) if listens else None
         return judge.judge_notifier(is_heard=is_heard, usage=usage)
 
     async def _duties(self) -> list[Finding]:

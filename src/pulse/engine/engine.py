@@ -21,7 +21,7 @@ from pulse.engine.tokens import Tokens
 from pulse.engine.workers import Workers
 from pulse.model.errors import DatabaseUnreachable
 from pulse.model.ids import Mint
-from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.notifications import Notifications
 from pulse.store.connections.pool import Database
 from pulse.store.embedded import server as embedded
 from pulse.store.embedded.dev_notes import with_notes
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from pulse.engine.duties.loops import Beat, Loop
+    from pulse.engine.duties.loops import Loop, LoopHealth
     from pulse.model.explain.facts import Explanation
     from pulse.settings import Settings
 
@@ -49,20 +49,20 @@ class Engine:
     def __init__(self, database: Database, *, buckets: int) -> None:
         self.settings = database.settings
         self._database = database
-        self.wakeups = Wakeups(database)
+        self.notifications = Notifications(database)
         self.instruments = Instruments()
-        self.beats: list[Beat] = []  # of what this process does again and again
+        self.healths: list[LoopHealth] = []  # of what this process does again and again
         mint = Mint()  # one, so that ids grow whichever way a job is submitted
-        self.jobs = Jobs(database, self.wakeups, mint, buckets=buckets)
-        self.claims = Claims(database, self.wakeups, mint, buckets=buckets, instruments=self.instruments)
-        self.schedules = Schedules(database, self.wakeups, buckets=buckets)
-        self.alarms = Alarms(database, self.wakeups)
+        self.jobs = Jobs(database, self.notifications, mint, buckets=buckets)
+        self.claims = Claims(database, self.notifications, mint, buckets=buckets, instruments=self.instruments)
+        self.schedules = Schedules(database, self.notifications, buckets=buckets)
+        self.alarms = Alarms(database, self.notifications)
         self.tokens = Tokens(database)
         self.sessions = Sessions(database)
         self.statistics = Statistics(database, buckets=buckets)
-        self.duties = Duties(database, self.wakeups, buckets=buckets, instruments=self.instruments)
+        self.duties = Duties(database, self.notifications, buckets=buckets, instruments=self.instruments)
         self.workers = Workers(database)
-        self.metrics = Metrics(database, self.statistics, self.instruments, self.beats)
+        self.metrics = Metrics(database, self.statistics, self.instruments, self.healths)
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
@@ -82,9 +82,9 @@ class Engine:
 
     def start(self, *more: Loop) -> None:
         """Begin the duties of this process, and those it has beside every process's."""
-        self.wakeups.start()
+        self.notifications.start()
         loops = [*self.duties.loops(), *more]
-        self.beats += [loop.beat for loop in loops]
+        self.healths += [loop.health for loop in loops]
         self._loops = [asyncio.create_task(loop.run(self._stop), name=f"pulse {loop.name}") for loop in loops]
         self._watching = asyncio.create_task(self.instruments.watch_loop(), name="pulse loop watch")
 
@@ -100,10 +100,10 @@ class Engine:
             await asyncio.gather(*self._loops, return_exceptions=True)
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * STOP_PATIENCE):
-                await self.duties.wakes.stop(STOP_PATIENCE)
+                await self.duties.deliveries.stop(STOP_PATIENCE)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_PATIENCE):
-                await self.wakeups.stop()
+                await self.notifications.stop()
 
 
 @asynccontextmanager

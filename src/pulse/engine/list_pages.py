@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pulse.model.alarms import AlarmPage, AlarmStatus
 from pulse.model.errors import InvalidFilter
-from pulse.model.jobs import PAGE_LIMIT, check_whole
+from pulse.model.jobs import PAGE_LIMIT, check_int
 from pulse.model.list_filters import SCAN_LIMIT, AlarmSearch, AlarmState, ScheduleSearch, ScheduleState
 from pulse.model.schedules import SchedulePage, ScheduleStatus
 from pulse.model.text import check_name
@@ -54,7 +54,7 @@ def cut_page(rows: Sequence[R], limit: int) -> tuple[list[R], R | None]:
 
 async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: str | None, limit: int) -> SchedulePage:
     """By name."""
-    check_whole("limit", limit, 1, PAGE_LIMIT)
+    check_int("limit", limit, 1, PAGE_LIMIT)
     if after:
         check_name("after", after)
     if wanted.state is ScheduleState.BROKEN:
@@ -89,7 +89,7 @@ def _is_paused(state: ScheduleState | AlarmState | None) -> bool | None:
 
 async def search_alarms(conn: Connection, wanted: AlarmSearch, *, after: str | None, limit: int) -> AlarmPage:
     """Newest first; those given up by when that was, and those failing by when they are tried again."""
-    check_whole("limit", limit, 1, PAGE_LIMIT)
+    check_int("limit", limit, 1, PAGE_LIMIT)
     page, end = cut_page(await _scan_alarms(conn, wanted, after, limit + 1), limit)
     found = await alarm_store.read_alarms(conn, ids=[row.id for row in page])
     return AlarmPage(found, _write_cursor(end) if end else None)

@@ -19,7 +19,7 @@ from pulse.model.redaction import MASK, hide_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pulse.delivery.wake import Delivered
+    from pulse.delivery.wake import WakeResult
     from pulse.model.alarms import Alarm, Delivery
     from pulse.model.jobs import Attempt, Job, Report
     from pulse.model.redaction import Redaction
@@ -44,13 +44,13 @@ async def mask_one(redaction: Redaction, mask: Callable[[Redaction, Row], Row], 
     return await off_loop(lambda: mask(redaction, row)) if redaction else row
 
 
-async def check_whole_each(redaction: Redaction, payloads: Iterable[str], *, is_edit: bool = False) -> None:
+async def refuse_masked_each(redaction: Redaction, payloads: Iterable[str], *, is_edit: bool = False) -> None:
     """Refuse the mask in place of a marked value. Only payloads that have the mask somewhere are gone through."""
     if not redaction:
         return
     for payload in payloads:
         if MASK in payload:
-            await off_loop(partial(redaction.check_whole, payload, is_edit=is_edit))
+            await off_loop(partial(redaction.refuse_masked, payload, is_edit=is_edit))
 
 
 async def off_loop(work: Callable[[], Masked]) -> Masked:
@@ -109,18 +109,18 @@ def mask_report(redaction: Redaction, report: Report, payload: str) -> Report:
     return msgspec.structs.replace(report, error=error, traceback=traceback)
 
 
-def mask_delivered(redaction: Redaction, delivered: Delivered, payload: str) -> Delivered:
+def mask_delivered(redaction: Redaction, delivered: WakeResult, payload: str) -> WakeResult:
     """An endpoint may answer with what it was sent."""
     return _with_words(delivered, lambda text: redaction.text(text, payload)) if redaction else delivered
 
 
-def hide_headers(delivered: Delivered, headers: Mapping[str, str], token: str | None) -> Delivered:
+def hide_headers(delivered: WakeResult, headers: Mapping[str, str], token: str | None) -> WakeResult:
     """Hide what was sent in headers from the answer: a credential, whatever the header is called."""
     values = [*headers.values(), *filter(None, [token])]
     secrets = [*values, *(value.partition(" ")[2] for value in values)]  # also without its scheme, as in Bearer
     return _with_words(delivered, lambda text: hide_in(text, secrets)) if values else delivered
 
 
-def _with_words(delivered: Delivered, change: Callable[[str], str]) -> Delivered:
+def _with_words(delivered: WakeResult, change: Callable[[str], str]) -> WakeResult:
     error = delivered.error and change(delivered.error)
     return msgspec.structs.replace(delivered, error=error, answer=change(delivered.answer))

@@ -20,7 +20,7 @@ from pulse.store.schedules import count_schedules
 from pulse.version import __version__
 
 if TYPE_CHECKING:
-    from pulse.engine.duties.loops import Beat
+    from pulse.engine.duties.loops import LoopHealth
     from pulse.engine.instruments import Histogram, Instruments
     from pulse.engine.statistics import Statistics
     from pulse.model.statistics import Overview, TopicFacts, Total
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 FRESH = 1.0  # seconds for which one answer serves all
 PATIENCE = 2.5  # seconds for the database, of the ten that Prometheus has for us
-MOST_TOPICS = 200  # with a label of their own
+MAX_TOPICS = 200  # with a label of their own
 OTHER = "(other)"
-MOST_SCHEDULES = 100_000  # that are counted
+MAX_SCHEDULES = 100_000  # that are counted
 
 # What ends an attempt or a job.
 OUTCOMES = (
     Event.COMPLETED,
     Event.RETRIED,
     Event.DEAD_LETTERED,
-    Event.CANCELED,
+    Event.CANCELLED,
     Event.SNOOZED,
     Event.RELEASED,
 )
@@ -55,12 +55,12 @@ class Metrics:
     """What scrapers of this process see."""
 
     def __init__(
-        self, database: Database, statistics: Statistics, instruments: Instruments, beats: Sequence[Beat]
+        self, database: Database, statistics: Statistics, instruments: Instruments, healths: Sequence[LoopHealth]
     ) -> None:
         self._database = database
         self._statistics = statistics
         self._instruments = instruments
-        self.beats = beats
+        self.healths = healths
         self._labels = TopicLabels()
         self._lock = asyncio.Lock()
         self._text = ""
@@ -80,7 +80,7 @@ class Metrics:
         try:
             async with asyncio.timeout(PATIENCE):
                 overview, totals = await self._statistics.overview(), await self._statistics.totals()
-                schedules = await self._database.run(lambda conn: count_schedules(conn, limit=MOST_SCHEDULES))
+                schedules = await self._database.run(lambda conn: count_schedules(conn, limit=MAX_SCHEDULES))
         except (TimeoutError, PulseError):
             return None
         return Figures(overview, totals, schedules)
@@ -92,7 +92,7 @@ class Metrics:
         return write([*process, *of_jobs(figures, self._labels), *of_everything(figures)])
 
     def _of_process(self, *, is_up: bool) -> Iterator[Family]:
-        measured, beats = self._instruments, self.beats
+        measured, healths = self._instruments, self.healths
         outcomes = sorted(measured.wake_outcomes.items())
         yield _one("build_info", "gauge", "The release that runs here.", 1, version=__version__)
         yield _one("database_up", "gauge", "1 if the database has just answered.", int(is_up))
@@ -101,9 +101,9 @@ class Metrics:
         )
         yield _one("loop_lag_seconds", "gauge", "The worst lag of the event loop of late.", measured.loop_lag)
         yield _many(
-            "duty_age_seconds", "gauge", "Since a duty last went well.", "duty", [(b.name, b.age) for b in beats]
+            "duty_age_seconds", "gauge", "Since a duty last went well.", "duty", [(b.name, b.age) for b in healths]
         )
-        yield _many("duty_errors_total", "counter", "Steps that failed.", "duty", [(b.name, b.errors) for b in beats])
+        yield _many("duty_errors_total", "counter", "Steps that failed.", "duty", [(b.name, b.errors) for b in healths])
         yield _histogram("claim_seconds", "How long claim statements took.", measured.claims)
         yield _histogram("schedule_lateness_seconds", "How late schedules fired.", measured.fires)
         yield _histogram("alarm_lateness_seconds", "How late deliveries of alarms began.", measured.wakes)
@@ -117,7 +117,7 @@ class TopicLabels:
     them because there is room again: what it had counted there would be missing.
     """
 
-    def __init__(self, most: int = MOST_TOPICS) -> None:
+    def __init__(self, most: int = MAX_TOPICS) -> None:
         self._most = most
         self._own: set[str] = set()
         self._others: set[str] = set()

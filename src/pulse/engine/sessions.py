@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IDLE = timedelta(hours=12)
 LIFETIME = timedelta(days=7)
 BELIEVED_FOR = 3.0  # seconds
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -52,7 +52,7 @@ class Sessions:
         token_digest, since = self._found.get(digest, (None, float("-inf")))
         if self._clock() - since > BELIEVED_FOR:
             token_digest = await self._database.run(lambda conn: _find(conn, digest))
-            if len(self._found) >= MOST_REMEMBERED:
+            if len(self._found) >= MAX_REMEMBERED:
                 self._found.clear()
             self._found[digest] = (token_digest, self._clock())
         return token_digest

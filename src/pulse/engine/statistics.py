@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
-MOST_ALIKE = 3  # concerns of one kind that are told one by one
+MAX_ALIKE = 3  # concerns of one kind that are told one by one
 LATE = timedelta(seconds=10)  # a schedule or an alarm that nobody fires
 FEW_JOBS = 20  # of a topic and a state, that tell which tasks it has
 ENDED = (ENDED_WELL, *ENDED_BADLY)
@@ -205,9 +205,9 @@ def _each_or_all(
     kind: ConcernKind, names: Sequence[str], of_one: Callable[[str], str], of_all: str, *, is_urgent: bool = True
 ) -> list[Concern]:
     """One for each topic; but where there are many, all in one, which can still be read at a glance."""
-    if len(names) <= MOST_ALIKE:
+    if len(names) <= MAX_ALIKE:
         return [Concern(kind, of_one(name), is_urgent=is_urgent, topic=name) for name in names]
-    text = f"{of_all} {len(names):,} topics: {', '.join(names[:MOST_ALIKE])} and {len(names) - MOST_ALIKE:,} more"
+    text = f"{of_all} {len(names):,} topics: {', '.join(names[:MAX_ALIKE])} and {len(names) - MAX_ALIKE:,} more"
     return [Concern(kind, text, is_urgent=is_urgent)]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.tokens")
 
 BELIEVED_FOR = 3.0  # seconds: how late, at most, another server learns of a revocation
-MOST_REMEMBERED = 10_000  # hashes nobody knows; a flood of them is forgotten, not kept
+MAX_REMEMBERED = 10_000  # hashes nobody knows; a flood of them is forgotten, not kept
 LOOK_UP_EVERY = 0.02  # seconds between two statements about tokens that are not known yet, however many are shown
 
 
@@ -126,7 +126,7 @@ class Tokens:
             self._looked_up_at = self._clock()
             found = await self._read(list(digests))
         self._found |= found
-        if len(self._unknown) >= MOST_REMEMBERED:
+        if len(self._unknown) >= MAX_REMEMBERED:
             self._unknown.clear()
         self._unknown |= digests - found.keys()
         return found

@@ -19,7 +19,7 @@ from pulse.store import workers as store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pulse.engine.dispatch.worker_stream import Seat
+    from pulse.engine.dispatch.worker_stream import WorkerStream
     from pulse.engine.duties.loops import Step
     from pulse.store.connections.pool import Database
 
@@ -43,9 +43,9 @@ class Workers:
     async def list(self) -> list[WorkerSeen]:
         return await self._database.run(store.list_workers)
 
-    def duty(self, seats: Callable[[], Iterable[Seat]]) -> Step:
+    def duty(self, streams: Callable[[], Iterable[WorkerStream]]) -> Step:
         """A step that says who sits here."""
-        return self._noting(self.server, lambda now: [_presence(seat, now) for seat in seats()])
+        return self._noting(self.server, lambda now: [_presence(stream, now) for stream in streams()])
 
     def own_duty(self, worker: str, present: Callable[[timedelta], Presence]) -> Step:
         """The same of a worker that has no server: it stands for itself. `present` is given its age."""
@@ -66,21 +66,21 @@ class Workers:
 
         return note
 
-    async def take(self, seat: Seat) -> None:
+    async def take(self, stream: WorkerStream) -> None:
         """Write down that a worker's stream is here now, for servers that believe to have it. Where that cannot be
         written, theirs ends for want of a reader."""
-        presence = _presence(seat, time.monotonic())
+        presence = _presence(stream, time.monotonic())
         try:
             await self._database.run(lambda conn: store.move_worker(conn, server=self.server, worker=presence))
         except PulseError as error:
-            log.warning("other servers cannot be told that %s is here now: %s", seat.worker, error)
+            log.warning("other servers cannot be told that %s is here now: %s", stream.worker, error)
 
-    async def moved(self, seats: Sequence[Seat]) -> set[str]:
+    async def moved(self, streams: Sequence[WorkerStream]) -> set[str]:
         """Return the names of those who have come to another server since they came here."""
         now = time.monotonic()
         names, ages = (
-            [seat.worker for seat in seats],
-            [timedelta(seconds=now - seat.connected_at) for seat in seats],
+            [stream.worker for stream in streams],
+            [timedelta(seconds=now - stream.connected_at) for stream in streams],
         )
         found = await self._database.run(
             lambda conn: store.moved_workers(conn, server=self.server, names=names, ages=ages)
@@ -98,12 +98,12 @@ class Workers:
         await self._database.run_duty(lambda conn: store.note_workers(conn, server=server, workers=workers))
 
 
-def _presence(seat: Seat, now: float) -> Presence:
+def _presence(stream: WorkerStream, now: float) -> Presence:
     return Presence(
-        name=seat.worker,
-        version=seat.version,
-        topics=seat.topics,
-        slots=seat.slots,
-        busy=len(seat.held),
-        age=timedelta(seconds=now - seat.connected_at),
+        name=stream.worker,
+        version=stream.version,
+        topics=stream.topics,
+        slots=stream.slots,
+        busy=len(stream.held),
+        age=timedelta(seconds=now - stream.connected_at),
     )

@@ -68,7 +68,7 @@ async def aset_alarm_through(conn: object, new: NewAlarm, settings: Settings) ->
 
 
 def _steps(new: NewAlarm, settings: Settings) -> Steps:
-    settings.redaction.check_whole(new.payload)
+    settings.redaction.refuse_masked(new.payload)
     target = target_of(new, settings, rules_of(settings))
     [(clock, known)] = yield _call(settings, LOOK, new.owner, new.idempotency_key or "")
     if known is not None:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from types import FrameType
 
-OURS = ("pulse.sdk.", "pulse.links.")  # modules between a caller and the portal
+OURS = ("pulse.sdk.", "pulse.links.")  # modules between a caller and the link
 # What has methods that block, by the name of its class, and how a caller would write it.
 NAMES = {
     "Task": "{.__name__}",

@@ -17,7 +17,7 @@ from pulse.model.errors import PulseError
 from pulse.model.ids import Mint
 from pulse.model.jobs import FINISHED, JobStatus, Lease
 from pulse.model.workers import Presence
-from pulse.store.connections.notifications import Wakeups
+from pulse.store.connections.notifications import Notifications
 from pulse.store.connections.pool import Database
 from pulse.store.connections.redacted_url import embedded_place, place_of
 from pulse.version import __version__
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pulse.engine.alarms.use_cases import Alarms
     from pulse.engine.metrics import Metrics
     from pulse.engine.schedules.use_cases import Schedules
-    from pulse.links.link import Desk
+    from pulse.links.link import WorkerState
     from pulse.model.explain.facts import Explanation
-    from pulse.model.jobs import Answer, Claim, Job, NewJob, Progress, Report, Submitted
+    from pulse.model.jobs import Claim, Job, NewJob, Progress, Report, ReportStatus, Submitted
     from pulse.settings import Settings
 
 log = logging.getLogger("pulse.link")
@@ -53,23 +53,23 @@ class DirectLink:
         self._engine = engine
         self._jobs = engine.jobs
         self._claims = engine.claims
-        self._desk: Desk | None = None
+        self._state: WorkerState | None = None
         self.lease = engine.settings.lease.total_seconds()
         self.heartbeat = engine.settings.heartbeat.total_seconds()
 
-    def start_telling(self) -> None:
+    def start_notifying(self) -> None:
         """Tell other processes of what is enqueued here, and nothing else."""
-        self._engine.wakeups.start(listen=False)
+        self._engine.notifications.start(listen=False)
 
     @property
     def metrics(self) -> Metrics:
         return self._engine.metrics
 
-    def start(self, desk: Desk) -> None:
-        self._desk = desk
-        slots = sum(places.free for places in desk.places())  # it has begun nothing yet
-        present = partial(_presence, desk, slots)
-        self._engine.start(Loop("presence", self._engine.workers.own_duty(desk.name, present)))
+    def start(self, state: WorkerState) -> None:
+        self._state = state
+        slots = sum(places.free for places in state.slot_pools())  # it has begun nothing yet
+        present = partial(_presence, state, slots)
+        self._engine.start(Loop("presence", self._engine.workers.own_duty(state.name, present)))
         log.info("jobs come from %s", _source(self._engine.settings))
 
     async def check(self) -> None:
@@ -79,7 +79,7 @@ class DirectLink:
         """Whoever was let into the database may work there."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
-        self._engine.wakeups.on_wake(lambda woken: listener(woken.topic))
+        self._engine.notifications.on_ready(lambda ready: listener(ready.topic))
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         self._engine.duties.on_dead_letter(listener)
@@ -117,46 +117,46 @@ class DirectLink:
         return await self._engine.explain(job_id)
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
-        await self._give_back_lost()
+        await self._release_lost()
         return await self._claims.ready_topics(topics)
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
         asked_at = time.monotonic()
         claims = await self._claims.claim(topic, worker=worker, slots=slots)
-        await self._give_back_lost(claims)
+        await self._release_lost(claims)
         return Batch(claims, asked_at + self.lease)
 
     async def stop_claiming(self) -> Sequence[Claim]:
-        if self._desk is not None:
-            await self._engine.workers.leave(self._desk.name)
-        await self._give_back_lost()
+        if self._state is not None:
+            await self._engine.workers.leave(self._state.name)
+        await self._release_lost()
         return []
 
-    async def _give_back_lost(self, claims: Sequence[Claim] = ()) -> None:
+    async def _release_lost(self, claims: Sequence[Claim] = ()) -> None:
         """Give back what was leased to this worker by claims whose answers were lost; `claims` have just arrived.
 
         A worker asks for one thing at a time, so no claim is under way.
         """
-        workers, desk = self._claims.lost.workers, self._desk
-        if not workers or desk is None:
+        workers, state = self._claims.lost.workers, self._state
+        if not workers or state is None:
             return
         arrived = [Lease(claim.id, claim.lease_id) for claim in claims]
         with suppress(PulseError):  # the next question tries again
-            await self._claims.give_back_lost(workers, lambda: [*desk.held(), *arrived])
+            await self._claims.release_lost(workers, lambda: [*state.held(), *arrived])
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+    async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
         return await self._claims.report(reports)
 
-    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+    async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
         return await self._claims.progress(progress)
 
-    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+    async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         return await self._claims.release(leases)
 
     @asynccontextmanager
-    async def open_heart(self) -> AsyncIterator[DirectHeart]:
+    async def open_heartbeats(self) -> AsyncIterator[DirectHeartbeats]:
         async with Database(self._engine.settings) as database:
-            yield DirectHeart(database, buckets=self._jobs.buckets)
+            yield DirectHeartbeats(database, buckets=self._jobs.buckets)
 
 
 def _source(settings: Settings) -> str:
@@ -164,26 +164,26 @@ def _source(settings: Settings) -> str:
     return embedded_place(url, settings.state_dir) or f"the database{place_of(url)}"
 
 
-def _presence(desk: Desk, slots: int, age: timedelta) -> Presence:
-    topics = dict.fromkeys(topic for places in desk.places() for topic in places.topics)
+def _presence(state: WorkerState, slots: int, age: timedelta) -> Presence:
+    topics = dict.fromkeys(topic for places in state.slot_pools() for topic in places.topics)
     return Presence(
-        name=desk.name,
+        name=state.name,
         version=f"pulse-python/{__version__}",
         topics=list(topics),
         slots=slots,
-        busy=len(desk.held()),
+        busy=len(state.held()),
         age=age,
     )
 
 
-class DirectHeart:
+class DirectHeartbeats:
     """Heartbeats over a connection of their own, opened with the first beat."""
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self._database = database
-        self._claims = Claims(database, Wakeups(database), Mint(), buckets=buckets)
+        self._claims = Claims(database, Notifications(database), Mint(), buckets=buckets)
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         return await self._claims.heartbeat(leases)
 
     async def rest(self) -> None:

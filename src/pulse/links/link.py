@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pulse.engine.metrics import Metrics
     from pulse.model.alarms import Alarm, AlarmFilter, AlarmPage, DeliveryPage, NewAlarm, SetAlarm, WakeSecret
     from pulse.model.explain.facts import Explanation
-    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report, Submitted
+    from pulse.model.jobs import Claim, Job, Lease, NewJob, Progress, Report, ReportStatus, Submitted
     from pulse.model.schedules import (
         Backfill,
         Declared,
@@ -33,7 +33,7 @@ class Scheduling(Protocol):
     """What code that has schedules needs: the use cases of engine/schedules."""
 
     async def get(self, name: str | UUID) -> Schedule: ...
-    async def find(
+    async def list_page(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> SchedulePage: ...
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage: ...
@@ -63,7 +63,7 @@ class Waking(Protocol):
     """What code that has alarms needs: the use cases of engine/alarms. Without an owner it is the caller's."""
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
-    async def find(
+    async def list_page(
         self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> AlarmPage: ...
     async def deliveries(
@@ -96,34 +96,34 @@ class Producing(Protocol):
     def alarms(self) -> Waking: ...
 
 
-class Beating(Protocol):
+class HeartbeatLink(Protocol):
     """What the thread that keeps leases needs. It has a connection of its own."""
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]: ...
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]: ...
     async def rest(self) -> None:
         """Nothing runs for now: let go of what costs others something."""
 
 
-class Places(NamedTuple):
+class SlotPool(NamedTuple):
     """Room for handlers of one kind, and the topics whose jobs may need it."""
 
     topics: tuple[str, ...]
     free: int
 
 
-class Desk(Protocol):
+class WorkerState(Protocol):
     """What a link may ask the worker it serves."""
 
     @property
     def name(self) -> str: ...
-    def places(self) -> list[Places]:
+    def slot_pools(self) -> list[SlotPool]:
         """Always as many, in the same order."""
 
     def held(self) -> list[Lease]:
         """Everything it holds."""
 
     def end(self, lease: Lease) -> None:
-        """Someone has canceled this job."""
+        """Someone has cancelled this job."""
 
 
 class Batch(NamedTuple):
@@ -148,7 +148,7 @@ class Link(Producing, Protocol):
     def metrics(self) -> Metrics | None:
         """Of the engine in this process, if there is one."""
 
-    def start(self, desk: Desk) -> None:
+    def start(self, state: WorkerState) -> None:
         """Begin to hear of new work, and to do what every worker shares."""
 
     async def check(self) -> None:
@@ -174,8 +174,8 @@ class Link(Producing, Protocol):
     async def stop_claiming(self) -> Sequence[Claim]:
         """Nothing more is wanted; answers with what was leased to this worker and not handed out by `claim`."""
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]: ...
-    async def progress(self, progress: Sequence[Progress]) -> list[Answer]: ...
-    async def release(self, leases: Sequence[Lease]) -> list[Answer]: ...
-    def open_heart(self) -> AbstractAsyncContextManager[Beating]:
+    async def report(self, reports: Sequence[Report]) -> list[ReportStatus]: ...
+    async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]: ...
+    async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]: ...
+    def open_heartbeats(self) -> AbstractAsyncContextManager[HeartbeatLink]:
         """To be called on the event loop that will beat."""

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from pulse import event_loop
 from pulse.links.blocking_calls import warn_of_blocking
-from pulse.links.loop_links import OwnLoops
+from pulse.links.loop_links import LoopLinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,18 +27,18 @@ L = TypeVar("L")
 T = TypeVar("T")
 
 STOP_PATIENCE = 5.0  # seconds for what is still to be told
-_forked_away: list[object] = []  # never collected: closing what is the parent's would close it for the parent
+_left_to_the_parent: list[object] = []  # never collected: closing what is the parent's would close it for the parent
 
 
-class Portal(Generic[L]):
+class LinkThread(Generic[L]):
     """The way to one link, opened when first used."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         self._opener = opener
         self._lock = threading.Lock()
-        self._thread: _LinkThread[L] | None = None
-        self._own_loops = OwnLoops(opener)
-        _portals.add(self)
+        self._thread: _Thread[L] | None = None
+        self._loop_links = LoopLinks(opener)
+        _link_threads.add(self)
 
     def call(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
         if asyncio._get_running_loop() is not None:  # get_running_loop raises without one: six times as long
@@ -46,33 +46,33 @@ class Portal(Generic[L]):
         return self._thread_of_this_process().submit(work).result()
 
     async def acall(self, work: Callable[[L], Coroutine[Any, Any, T]]) -> T:
-        if (link := self._own_loops.link()) is not None:
+        if (link := self._loop_links.link()) is not None:
             return await work(link)
         return await asyncio.wrap_future(self._thread_of_this_process().submit(work))
 
     def close(self) -> None:
-        self._own_loops.close()
+        self._loop_links.close()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
 
-    def _thread_of_this_process(self) -> _LinkThread[L]:
+    def _thread_of_this_process(self) -> _Thread[L]:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = _LinkThread(self._opener)
+                self._thread = _Thread(self._opener)
                 self._thread.start()
             return self._thread
 
-    def start_anew(self) -> None:
+    def restart_after_fork(self) -> None:
         """In a forked child: there is no thread here."""
-        _forked_away.extend([self._thread, self._own_loops])
-        self._own_loops = OwnLoops(self._opener)
+        _left_to_the_parent.extend([self._thread, self._loop_links])
+        self._loop_links = LoopLinks(self._opener)
         self._lock = threading.Lock()
         self._thread = None
 
 
-class _LinkThread(threading.Thread, Generic[L]):
+class _Thread(threading.Thread, Generic[L]):
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         super().__init__(name="pulse link", daemon=True)
         self._opener = opener
@@ -140,19 +140,19 @@ class _LinkThread(threading.Thread, Generic[L]):
         return task.cancelled() or task.exception() is not None
 
 
-_portals: WeakSet[Portal[Any]] = WeakSet()
+_link_threads: WeakSet[LinkThread[Any]] = WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """A program that enqueues and ends has something left to tell those who wait for work."""
-    for portal in list(_portals):
-        portal.close()
+    for link_thread in list(_link_threads):
+        link_thread.close()
 
 
-def _start_all_anew() -> None:
-    for portal in list(_portals):
-        portal.start_anew()
+def _restart_all_after_fork() -> None:
+    for link_thread in list(_link_threads):
+        link_thread.restart_after_fork()
 
 
-os.register_at_fork(after_in_child=_start_all_anew)
+os.register_at_fork(after_in_child=_restart_all_after_fork)

@@ -1,7 +1,7 @@
 """How does a coroutine reach a link without leaving its own event loop?
 
-The way through the portal's thread and back costs a quarter of a millisecond, most of what an enqueue takes beside the
-database. So a loop that calls more than once gets a link of its own: the first call goes through the portal, because a
+The way through the thread's thread and back costs a quarter of a millisecond, most of what an enqueue takes beside the
+database. So a loop that calls more than once gets a link of its own: the first call goes through the thread, because a
 loop that lives for one call (`asyncio.run` in a script, Django's `async_to_sync`) is not worth a connection.
 
 The link is closed with the loop: a task holds it, and a loop that is shut down properly, as `asyncio.run` does, cancels
@@ -25,13 +25,13 @@ log = logging.getLogger("pulse.link")
 L = TypeVar("L")
 
 
-class OwnLoops(Generic[L]):
+class LoopLinks(Generic[L]):
     """The links that live on the callers' loops."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         self._opener = opener
         self._lock = threading.Lock()
-        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _OwnLink[L]] = WeakKeyDictionary()
+        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLink[L]] = WeakKeyDictionary()
 
     def link(self) -> L | None:
         """The running loop's link, if it has one by now."""
@@ -39,7 +39,7 @@ class OwnLoops(Generic[L]):
         with self._lock:
             own = self._links.get(loop)
             if own is None:
-                self._links[loop] = _OwnLink(self._opener)
+                self._links[loop] = _LoopLink(self._opener)
                 return None
         if own.link is None:
             own.open()
@@ -52,14 +52,14 @@ class OwnLoops(Generic[L]):
             own.close(loop)
 
 
-class _OwnLink(Generic[L]):
+class _LoopLink(Generic[L]):
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         self.link: L | None = None
         self._opener = opener
         self._keeper: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin to; whoever calls meanwhile goes through the portal."""
+        """Begin to; whoever calls meanwhile goes through the thread."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="pulse own link")
 
@@ -68,7 +68,7 @@ class _OwnLink(Generic[L]):
             async with self._opener() as self.link:
                 await asyncio.Event().wait()
         except Exception as error:
-            log.debug("no link on this loop yet, so calls go through the portal: %r", error)
+            log.debug("no link on this loop yet, so calls go through the thread: %r", error)
             self._keeper = None
         finally:
             self.link = None

@@ -9,7 +9,7 @@ FIRST = 30.0  # seconds until it is told a second time
 LONGEST = 600.0
 
 
-class Complaint:
+class RepeatedWarning:
     """One kind of trouble that may last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.model.errors import InvalidAlarm, InvalidName, InvalidOption, InvalidPayload
-from pulse.model.jobs import check_instant, check_kind, check_length, check_whole
+from pulse.model.jobs import check_instant, check_int, check_kind, check_length
 from pulse.model.text import check_json, check_name, check_text
 from pulse.timing.cron import Cron, InvalidCron
 from pulse.timing.once import InvalidOnce, Words, parse_instant, resolve_once
@@ -21,7 +21,7 @@ from pulse.timing.zones import UnknownZone, check_zone
 PAYLOAD_LIMIT = 64 << 10  # receivers expect a few kilobytes, and a process holds as many as it has slots
 LABEL_LIMIT = 500
 KEY_LIMIT = 500
-MOST_FAILURES = 100
+MAX_FAILURES = 100
 DEFAULT_OWNER = "local"  # of those who need not say who they are
 DEFAULT_DESTINATION = "default"
 ONCE = Words("alarm", "delay_seconds", "fire_at")
@@ -59,7 +59,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
         self._check_texts()
         self._check_when()
         if self.max_failures is not None:
-            check_whole("max_failures", self.max_failures, 0, MOST_FAILURES)
+            check_int("max_failures", self.max_failures, 0, MAX_FAILURES)
 
     def _check_texts(self) -> None:
         for option, text, limit in (

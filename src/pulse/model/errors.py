@@ -44,7 +44,7 @@
     │   └── TransactionFailed   the caller's transaction can only be rolled back
     ├── Unfinished              asked for a result that is not there
     │   ├── JobFailed           dead-lettered; the message is its last error
-    │   ├── JobCanceled
+    │   ├── JobCancelled
     │   └── ResultTimeout       not finished within the time given
     ├── LimitReached            not now, or not so many
     │   └── LimitExceeded       too many calls or streams of one token
@@ -275,7 +275,7 @@ STATES = {
     "RETRYING": "waiting for its next attempt",
     "COMPLETED": "completed",
     "DEAD_LETTERED": "a dead letter",
-    "CANCELED": "canceled",
+    "CANCELLED": "cancelled",
 }
 DEEDS = {
     "PROMOTE": "be made ready",
@@ -287,12 +287,12 @@ DEEDS = {
     "RELEASE": "be given back",
     "DEAD_LETTER": "become a dead letter",
     "EXPIRE": "expire",
-    "CANCEL": "be canceled",
+    "CANCEL": "be cancelled",
     "REPLAY": "be replayed",
     "RUN_NOW": "be run ahead of its time",
 }
 ALREADY = {
-    "CANCELED": ("CANCEL",),
+    "CANCELLED": ("CANCEL",),
     "PENDING": ("RUN_NOW",),
     "RUNNING": ("RUN_NOW", "CLAIM"),
     "COMPLETED": ("COMPLETE",),
@@ -410,11 +410,11 @@ class JobFailed(Unfinished):
         self.job_id, self.error = job_id, error
 
 
-class JobCanceled(Unfinished):
-    code = "job_canceled"
+class JobCancelled(Unfinished):
+    code = "job_cancelled"
 
     def __init__(self, job_id: UUID, reason: str | None) -> None:
-        super().__init__(f"job {job_id} was {reason or 'canceled'}")
+        super().__init__(f"job {job_id} was {reason or 'cancelled'}")
         self.job_id = job_id
 
 

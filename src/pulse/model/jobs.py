@@ -15,11 +15,11 @@ from pulse.model.ids import check_given_id
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
 from pulse.timing.duration import format_duration
 
-MOST_ATTEMPTS = 1_000
+MAX_ATTEMPTS = 1_000
 LONGEST = timedelta(days=3653)  # ten years
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # what is before is a forgotten value, not an instant
-MOST_TAGS = 32
-MOST_TRACE_FIELDS = 64
+MAX_TAGS = 32
+MAX_TRACE_FIELDS = 64
 KEY_LIMIT = 500
 KEY_BYTES = 1_600  # with the longest topic, what an index entry can hold
 PAGE_LIMIT = 500
@@ -35,7 +35,7 @@ class JobStatus(StrEnum):
     RETRYING = "RETRYING"  # failed, waiting for its back-off
     COMPLETED = "COMPLETED"
     DEAD_LETTERED = "DEAD_LETTERED"
-    CANCELED = "CANCELED"
+    CANCELLED = "CANCELLED"
 
 
 class JobEvent(StrEnum):
@@ -54,7 +54,7 @@ class JobEvent(StrEnum):
 
 
 WAITING = frozenset({JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RETRYING})
-FINISHED = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
+FINISHED = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELLED})
 
 # The only legal moves. The store's statements are tested against this table, pair by pair.
 TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
@@ -70,10 +70,10 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (JobStatus.SCHEDULED, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
     (JobStatus.PENDING, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
     (JobStatus.RETRYING, JobEvent.EXPIRE): JobStatus.DEAD_LETTERED,
-    (JobStatus.SCHEDULED, JobEvent.CANCEL): JobStatus.CANCELED,
-    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.CANCELED,
-    (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELED,
-    (JobStatus.RETRYING, JobEvent.CANCEL): JobStatus.CANCELED,
+    (JobStatus.SCHEDULED, JobEvent.CANCEL): JobStatus.CANCELLED,
+    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.CANCELLED,
+    (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELLED,
+    (JobStatus.RETRYING, JobEvent.CANCEL): JobStatus.CANCELLED,
     (JobStatus.DEAD_LETTERED, JobEvent.REPLAY): JobStatus.PENDING,
     (JobStatus.SCHEDULED, JobEvent.RUN_NOW): JobStatus.PENDING,
     (JobStatus.RETRYING, JobEvent.RUN_NOW): JobStatus.PENDING,
@@ -96,8 +96,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def __post_init__(self) -> None:
         if self.kind not in ("quadratic", "exponential", "fixed", "list"):
             raise InvalidOption("retry kind", self.kind, "it is quadratic, exponential, fixed or list")
-        if len(self.delays) > MOST_ATTEMPTS:
-            raise InvalidOption("retry delays", f"({len(self.delays)})", f"there are at most {MOST_ATTEMPTS} of them")
+        if len(self.delays) > MAX_ATTEMPTS:
+            raise InvalidOption("retry delays", f"({len(self.delays)})", f"there are at most {MAX_ATTEMPTS} of them")
         if (self.kind == "list") != bool(self.delays):
             raise InvalidOption("retry delays", self.delays, "kind list needs them and no other kind takes them")
         if not 0 <= self.jitter <= 1:
@@ -138,8 +138,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         check_given_id("id", self.id)
         check_topic(self.routed_topic)
         check_json("payload", self.payload)
-        check_whole("priority", self.priority, -100, 100)
-        check_whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        check_int("priority", self.priority, -100, 100)
+        check_int("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.delay is not None and self.run_at is not None:
             raise InvalidOption("delay", str(self.delay), "give either delay or run_at, not both")
         check_length("delay", self.delay, timedelta())
@@ -157,8 +157,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidOption("unique_window", str(self.unique_window), "it needs a unique_key")
         _check_tags(self.tags)
         if self.trace is not None:
-            if len(self.trace) > MOST_TRACE_FIELDS:
-                raise InvalidOption("trace", len(self.trace), f"it has at most {MOST_TRACE_FIELDS} fields")
+            if len(self.trace) > MAX_TRACE_FIELDS:
+                raise InvalidOption("trace", len(self.trace), f"it has at most {MAX_TRACE_FIELDS} fields")
             check_json("trace", msgspec.json.encode(self.trace).decode())
 
     @property
@@ -261,13 +261,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         check_json("progress", self.value)
 
 
-class Answer(StrEnum):
+class ReportStatus(StrEnum):
     """What became of one item of a heartbeat, report, release or progress batch."""
 
     ACCEPTED = "ACCEPTED"
     ALREADY = "ALREADY"  # this very claim was reported before; the first report stands
     LOST = "LOST"  # another claim came after this one: stop, and discard the result
-    CANCELED = "CANCELED"  # as LOST, because someone canceled the job
+    CANCELLED = "CANCELLED"  # as LOST, because someone cancelled the job
     BUSY = "BUSY"  # the handler's own transaction holds the row: ask again
 
 
@@ -410,7 +410,7 @@ def check_size(what: str, items: Sequence[object]) -> None:
         raise BatchTooLarge(what, len(items), BATCH_LIMIT)
 
 
-def check_whole(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
+def check_int(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidOption(option, value, f"it is a whole number from {least} to {most}")
 
@@ -437,7 +437,7 @@ def check_instant(option: str, value: Any) -> None:  # noqa: ANN401
 
 
 def _check_tags(tags: tuple[str, ...]) -> None:
-    if len(tags) > MOST_TAGS:
-        raise InvalidOption("tags", len(tags), f"at most {MOST_TAGS} are kept")
+    if len(tags) > MAX_TAGS:
+        raise InvalidOption("tags", len(tags), f"at most {MAX_TAGS} are kept")
     for tag in tags:
         check_name("tag", tag)

@@ -20,15 +20,15 @@ from pulse.model.text import PAYLOAD_LIMIT
 
 MASK = "[redacted]"
 MASKED = json.dumps(MASK)
-MOST_NAMES = 1_000
+MAX_NAMES = 1_000
 LONGEST_NAME = 200
 SHORTEST = 4  # characters of a value: anything shorter would be found everywhere
-MOST_VALUES = 1_000  # of one payload: beyond that, a text is hidden as a whole
+MAX_VALUES = 1_000  # of one payload: beyond that, a text is hidden as a whole
 LONGEST_TEXT = 1 << 16  # characters, half of them from each end: more than is kept of any error
-MOST_CHARACTERS = 1 << 16  # of the values of one payload; a key in PEM has a few thousand
-MOST_TOKENS = 50_000  # of a payload whose values are looked for: a fiftieth of a second
-MOST_COMPARED = 20_000_000  # forms times characters of one text, some 20 ms; tenfold for all of one payload
-MOST_SEEN = 256  # texts that are known masked
+MAX_CHARACTERS = 1 << 16  # of the values of one payload; a key in PEM has a few thousand
+MAX_TOKENS = 50_000  # of a payload whose values are looked for: a fiftieth of a second
+MAX_COMPARED = 20_000_000  # forms times characters of one text, some 20 ms; tenfold for all of one payload
+MAX_SEEN = 256  # texts that are known masked
 FORM_COST = 1_000  # characters that could be compared in the time that a form takes at all
 PIECE = 16  # characters of a long value by which it is known where a text quotes only a part of it
 LONGEST_NUMBER = 100
@@ -47,8 +47,8 @@ class Redaction:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = tuple(dict.fromkeys(check_field(name).casefold() for name in names))
-        if len(self.names) > MOST_NAMES:
-            raise InvalidSettings(f"redact: {len(self.names)} names are too many: at most {MOST_NAMES} are allowed")
+        if len(self.names) > MAX_NAMES:
+            raise InvalidSettings(f"redact: {len(self.names)} names are too many: at most {MAX_NAMES} are allowed")
         self._by_last: dict[str, list[str]] = {}
         for name in self.names:
             self._by_last.setdefault(name.rpartition(".")[2], []).append(f".{name}")
@@ -80,7 +80,7 @@ class Redaction:
         key = _digest(text) + _digest(payload)
         if (known := self._seen.get(key)) is None:
             known = self.texts_of(payload)(text)
-            if len(self._seen) >= MOST_SEEN:
+            if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[key] = known
         return known
@@ -94,16 +94,16 @@ class Redaction:
         return _Texts(values) if values else _as_it_is
 
     def _values(self, payload: str) -> list[str]:
-        spans = self._spans(payload, most=MOST_TOKENS)
+        spans = self._spans(payload, most=MAX_TOKENS)
         found = (value for start, end in spans for value in _scalars(payload[start:end]))
-        several = list(islice(found, 10 * MOST_VALUES + 1))
+        several = list(islice(found, 10 * MAX_VALUES + 1))
         values = list(dict.fromkeys(several))
         characters = sum(map(len, values))
-        if len(several) > 10 * MOST_VALUES or len(values) > MOST_VALUES or characters > MOST_CHARACTERS:
+        if len(several) > 10 * MAX_VALUES or len(values) > MAX_VALUES or characters > MAX_CHARACTERS:
             raise _TooMuch
         return values
 
-    def check_whole(self, payload: str, *, is_edit: bool = False) -> None:
+    def refuse_masked(self, payload: str, *, is_edit: bool = False) -> None:
         """Refuse the mask in place of a marked value: it was read from us, and would be written over the real one."""
         if self and MASK in payload and any(payload[start:end] == MASKED for start, end in self._spans(payload)):
             instead = "leave payload out to keep what is there, or give the value itself"
@@ -233,12 +233,12 @@ class _Texts:
     def __init__(self, values: Iterable[str]) -> None:
         found = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
         self._forms = sorted(found, key=len, reverse=True)
-        self._left = 10 * MOST_COMPARED
+        self._left = 10 * MAX_COMPARED
 
     def __call__(self, text: str) -> str:
         cost = len(self._forms) * (min(len(text), LONGEST_TEXT) + FORM_COST)
         self._left -= cost
-        if text and (cost > MOST_COMPARED or self._left < 0):
+        if text and (cost > MAX_COMPARED or self._left < 0):
             return MASK
         if len(text) <= LONGEST_TEXT:
             return _without(text, self._forms)

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from pulse.model.errors import InvalidName, InvalidOption, InvalidSchedule
-from pulse.model.jobs import JobStatus, NewJob, check_instant, check_kind, check_length, check_whole
+from pulse.model.jobs import JobStatus, NewJob, check_instant, check_int, check_kind, check_length
 from pulse.model.text import check_name
 from pulse.timing.cron import Cron, InvalidCron
 from pulse.timing.duration import format_duration
@@ -19,9 +19,9 @@ from pulse.timing.timetable import Timetable
 from pulse.timing.zones import UnknownZone, check_zone
 
 SHORTEST = timedelta(seconds=1)
-MOST_REPLAYED = 1_000
-MOST_BACKFILLED = 1_000  # of one call: finding them takes a tenth of a second, with the schedule held
-MOST_PREVIEWED = 200
+MAX_REPLAYED = 1_000
+MAX_BACKFILLED = 1_000  # of one call: finding them takes a tenth of a second, with the schedule held
+MAX_PREVIEWED = 200
 ONCE = Words("schedule", "after", "at")
 WHEN = ("cron", "every", "at", "after")  # of these, a schedule has one
 
@@ -110,14 +110,14 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_policy(self) -> None:
         if self.max_occurrences is not None:
-            check_whole("max_occurrences", self.max_occurrences, 1, 1 << 30)
+            check_int("max_occurrences", self.max_occurrences, 1, 1 << 30)
         check_length("jitter", self.jitter, timedelta(milliseconds=1))
         for name, kind in (("catch_up", CatchUp), ("overlap", Overlap)):
             try:  # the bare word will do
                 msgspec.structs.force_setattr(self, name, kind(getattr(self, name)))
             except ValueError:
                 raise InvalidOption(name, getattr(self, name), f"it is {_either(kind)}") from None
-        check_whole("replay_limit", self.replay_limit, 1, MOST_REPLAYED)
+        check_int("replay_limit", self.replay_limit, 1, MAX_REPLAYED)
 
     @property
     def parsed_cron(self) -> Cron | None:

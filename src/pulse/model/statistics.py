@@ -59,7 +59,7 @@ class Event(StrEnum):
     COMPLETED = "completed"
     RETRIED = "retried"
     DEAD_LETTERED = "dead_lettered"
-    CANCELED = "canceled"
+    CANCELLED = "cancelled"
     SNOOZED = "snoozed"
     RELEASED = "released"
     REPLAYED = "replayed"

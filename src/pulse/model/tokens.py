@@ -18,7 +18,7 @@ from pulse.model.text import check_name, check_topic
 from pulse.timing.duration import format_duration
 
 NAME_LIMIT = 60  # leaves 139 of a worker's 200 characters for its own name: `<token name>/<worker>`
-MOST_SCOPES = 100
+MAX_SCOPES = 100
 SHORTEST = timedelta(seconds=1)
 SECRET_BYTES = 32
 
@@ -31,14 +31,14 @@ class Right(StrEnum):
 
     SUBMIT = "submit"
     FOLLOW = "follow"  # read and await single jobs and schedules
-    TEND = "tend"  # cancel such a job; pause, resume, trigger, backfill and delete such a schedule
+    MANAGE = "manage"  # cancel such a job; pause, resume, trigger, backfill and delete such a schedule
     WORK = "work"
-    SEE = "see"  # lists, attempts, topics and workers
+    VIEW = "view"  # lists, attempts, topics and workers
     OPERATE = "operate"
     ADMIN = "admin"
     SET_ALARM = "set_alarm"
-    SEE_ALARM = "see_alarm"
-    TEND_ALARM = "tend_alarm"  # pause, resume, cancel and fire it
+    VIEW_ALARM = "view_alarm"
+    MANAGE_ALARM = "manage_alarm"  # pause, resume, cancel and fire it
 
 
 class ScopeKind(StrEnum):
@@ -50,16 +50,16 @@ class ScopeKind(StrEnum):
     ADMIN = "admin"
 
 
-READING = frozenset({Right.FOLLOW, Right.SEE, Right.SEE_ALARM})
+READING = frozenset({Right.FOLLOW, Right.VIEW, Right.VIEW_ALARM})
 
 # The only rights there are. An operator sees and cancels jobs of every topic and alarms of every owner, but has no
 # business making any. A reader sees what an operator sees, and changes nothing: no right to act may come in there.
 GRANTS: dict[ScopeKind, frozenset[Right]] = {
-    ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW, Right.TEND}),
+    ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW, Right.MANAGE}),
     ScopeKind.WORK: frozenset({Right.WORK}),
-    ScopeKind.ALARMS: frozenset({Right.SET_ALARM, Right.SEE_ALARM, Right.TEND_ALARM}),
+    ScopeKind.ALARMS: frozenset({Right.SET_ALARM, Right.VIEW_ALARM, Right.MANAGE_ALARM}),
     ScopeKind.READ: READING,
-    ScopeKind.OPERATE: READING | {Right.OPERATE, Right.TEND, Right.TEND_ALARM},
+    ScopeKind.OPERATE: READING | {Right.OPERATE, Right.MANAGE, Right.MANAGE_ALARM},
     ScopeKind.ADMIN: frozenset(Right),
 }
 PER_TOPIC = {ScopeKind.SUBMIT: "topic", ScopeKind.WORK: "topic", ScopeKind.ALARMS: "owner"}  # or per owner, of alarms
@@ -126,8 +126,8 @@ def check_token_name(name: object) -> str:
 def read_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
     """At least one, each of them once, in the order given."""
     texts = tuple(texts)
-    if len(texts) > MOST_SCOPES:
-        raise InvalidOption("scopes", f"{len(texts)} of them", f"at most {MOST_SCOPES}; leave the topics out for all")
+    if len(texts) > MAX_SCOPES:
+        raise InvalidOption("scopes", f"{len(texts)} of them", f"at most {MAX_SCOPES}; leave the topics out for all")
     scopes = tuple(dict.fromkeys(Scope.parse(text) for text in texts))
     if not scopes:
         raise InvalidOption("scopes", [], f"a token needs at least one: {WRITTEN}")

@@ -75,7 +75,7 @@ class Alarms:
     # --- changing
 
     def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """End it. Canceling it again changes nothing."""
+        """End it. Cancelling it again changes nothing."""
         return self._call(lambda link: link.cancel(key, owner=self._owner(owner)))
 
     async def acancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
@@ -114,14 +114,16 @@ class Alarms:
         """All of them, newest first, read page by page. Without an owner: everybody's that one may see."""
         chosen = read_alarm_filter(wanted)
         return _each(
-            lambda after: self._call(lambda link: link.find(chosen, after=after, limit=PAGE)), lambda page: page.alarms
+            lambda after: self._call(lambda link: link.list_page(chosen, after=after, limit=PAGE)),
+            lambda page: page.alarms,
         )
 
     def alist(self, **wanted: Unpack[WantedAlarms]) -> AsyncIterator[Alarm]:
         """As `list`, for `async for`."""
         chosen = read_alarm_filter(wanted)
         return _aeach(
-            lambda after: self._acall(lambda link: link.find(chosen, after=after, limit=PAGE)), lambda page: page.alarms
+            lambda after: self._acall(lambda link: link.list_page(chosen, after=after, limit=PAGE)),
+            lambda page: page.alarms,
         )
 
     def deliveries(self, key: UUID | str, *, owner: str | None = None) -> Iterator[Delivery]:
@@ -145,10 +147,10 @@ class Alarms:
     # --- shared
 
     def _call(self, work: Callable[[Waking], Coroutine[Any, Any, T]]) -> T:
-        return self._app.portal.call(lambda link: work(link.alarms))
+        return self._app.link_thread.call(lambda link: work(link.alarms))
 
     async def _acall(self, work: Callable[[Waking], Coroutine[Any, Any, T]]) -> T:
-        return await self._app.portal.acall(lambda link: work(link.alarms))
+        return await self._app.link_thread.acall(lambda link: work(link.alarms))
 
 
 class Page(Protocol):

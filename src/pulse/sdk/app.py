@@ -25,7 +25,7 @@ from pulse.telemetry.tracing import Enqueueing
 
 if TYPE_CHECKING:
     from pulse.links.link import Producing
-    from pulse.links.link_thread import Portal
+    from pulse.links.link_thread import LinkThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,17 +220,17 @@ class Pulse:
     # --- enqueueing
 
     @cached_property
-    def portal(self) -> Portal[Producing]:
-        from pulse.links.link_thread import Portal
+    def link_thread(self) -> LinkThread[Producing]:
+        from pulse.links.link_thread import LinkThread
 
-        return Portal(self._open_link)
+        return LinkThread(self._open_link)
 
     @asynccontextmanager
     async def _open_link(self) -> AsyncIterator[Producing]:
         from pulse.links.opening import open_link
 
         async with open_link(self.settings) as link:
-            link.start_telling()
+            link.start_notifying()
             yield link
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
@@ -259,21 +259,21 @@ class Pulse:
         if conn is not None:
             from pulse.links.transactions import enqueue_through
 
-            self._check_whole(jobs)
+            self._check_int(jobs)
             return enqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
-        return [answer.id for answer in self.portal.call(lambda link: link.submit(jobs))]
+        return [answer.id for answer in self.link_thread.call(lambda link: link.submit(jobs))]
 
     async def _asubmit(self, jobs: list[NewJob], conn: Any) -> list[UUID]:  # noqa: ANN401
         if conn is not None:
             from pulse.links.transactions import aenqueue_through
 
-            self._check_whole(jobs)
+            self._check_int(jobs)
             return await aenqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
-        return [answer.id for answer in await self.portal.acall(lambda link: link.submit(jobs))]
+        return [answer.id for answer in await self.link_thread.acall(lambda link: link.submit(jobs))]
 
-    def _check_whole(self, jobs: list[NewJob]) -> None:
+    def _check_int(self, jobs: list[NewJob]) -> None:
         for job in jobs:
-            self.settings.redaction.check_whole(job.payload)
+            self.settings.redaction.refuse_masked(job.payload)
 
     def handle(self, job_id: UUID | str) -> JobHandle[Any]:
         """The handle of a job whose id was kept somewhere."""
@@ -281,8 +281,8 @@ class Pulse:
 
     def close(self) -> None:
         """Let go of the database. The next enqueue connects again."""
-        if "portal" in self.__dict__:
-            self.portal.close()
+        if "link_thread" in self.__dict__:
+            self.link_thread.close()
 
 
 def _read_calls(calls: object) -> list[Call[Any]]:

@@ -61,7 +61,7 @@ class Context:
         self._note: Callable[[str], None] | None = None
         self._cancelled = False
 
-    def notes_to(self, note: Callable[[str], None]) -> None:
+    def on_progress(self, note: Callable[[str], None]) -> None:
         """Where progress goes: the worker's business."""
         self._note = note
 
@@ -107,7 +107,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once nobody waits for this run: canceled, timed out, lease lost, worker stopping. Look now and then
+        """True once nobody waits for this run: cancelled, timed out, lease lost, worker stopping. Look now and then
         in a long sync handler; an async one is cancelled by itself."""
         return self._cancelled
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from pulse.model.errors import JobCanceled, JobFailed, PulseError, ResultTimeout
+from pulse.model.errors import JobCancelled, JobFailed, PulseError, ResultTimeout
 from pulse.model.jobs import FINISHED, Job, JobStatus
 from pulse.sdk.options import Length, length
 
@@ -50,10 +50,10 @@ class JobHandle(Generic[R]):
 
     def job(self) -> Job:
         """Everything there is to know about it."""
-        return self._app.portal.call(lambda link: link.get(self.id))
+        return self._app.link_thread.call(lambda link: link.get(self.id))
 
     async def ajob(self) -> Job:
-        return await self._app.portal.acall(lambda link: link.get(self.id))
+        return await self._app.link_thread.acall(lambda link: link.get(self.id))
 
     def status(self) -> JobStatus:
         return self.job().status
@@ -69,41 +69,46 @@ class JobHandle(Generic[R]):
 
     def cancel(self, *, reason: str = "") -> None:
         """Whether it waits or runs. A running handler is told at its next heartbeat, and its result is not taken."""
-        self._app.portal.call(lambda link: link.cancel(self.id, reason=reason))
+        self._app.link_thread.call(lambda link: link.cancel(self.id, reason=reason))
 
     async def acancel(self, *, reason: str = "") -> None:
-        await self._app.portal.acall(lambda link: link.cancel(self.id, reason=reason))
+        await self._app.link_thread.acall(lambda link: link.cancel(self.id, reason=reason))
 
     def explain(self) -> Explanation:
         """Why it is not running, and when it should be; `str` of it is for people."""
-        return self._app.portal.call(lambda link: link.explain(self.id))
+        return self._app.link_thread.call(lambda link: link.explain(self.id))
 
     async def aexplain(self) -> Explanation:
-        return await self._app.portal.acall(lambda link: link.explain(self.id))
+        return await self._app.link_thread.acall(lambda link: link.explain(self.id))
 
     def result(self, timeout: Length | None = None) -> R:
-        """Wait until it is finished. A dead letter raises JobFailed, a canceled one JobCanceled, and a result that does
-        not fit the task's annotation InvalidResult."""
+        """Wait until the job is finished and return its result.
+
+        Raises JobFailed for a dead letter, JobCancelled for a cancelled job, and InvalidResult where the result does
+        not fit the task's annotation.
+        """
         wait = _Wait(timeout)
-        while wait.goes_on(job := self._app.portal.call(lambda link: link.wait(self.id, seconds=wait.next()))):
+        while wait.goes_on(job := self._app.link_thread.call(lambda link: link.wait(self.id, seconds=wait.next()))):
             pass
         if job.status not in FINISHED:
-            raise self._app.portal.call(lambda link: wait.timed_out(job, link))
+            raise self._app.link_thread.call(lambda link: wait.timed_out(job, link))
         return self._outcome(job)
 
     async def aresult(self, timeout: Length | None = None) -> R:
         wait = _Wait(timeout)
-        while wait.goes_on(job := await self._app.portal.acall(lambda link: link.wait(self.id, seconds=wait.next()))):
+        while wait.goes_on(
+            job := await self._app.link_thread.acall(lambda link: link.wait(self.id, seconds=wait.next()))
+        ):
             pass
         if job.status not in FINISHED:
-            raise await self._app.portal.acall(lambda link: wait.timed_out(job, link))
+            raise await self._app.link_thread.acall(lambda link: wait.timed_out(job, link))
         return self._outcome(job)
 
     def _outcome(self, job: Job) -> R:
         if job.status is JobStatus.DEAD_LETTERED:
             raise JobFailed(job.id, job.last_error)
-        if job.status is JobStatus.CANCELED:
-            raise JobCanceled(job.id, job.last_error)
+        if job.status is JobStatus.CANCELLED:
+            raise JobCancelled(job.id, job.last_error)
         return self._result.unpack(job.result, job.id)  # type: ignore[no-any-return]
 
 

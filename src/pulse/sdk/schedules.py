@@ -160,12 +160,12 @@ class Schedules:
         """A page of schedules, by name. `after` is the `next` of the page before."""
         check_kind("after", after, str, None)
         chosen = read_filter(wanted)
-        return self._call(lambda link: link.find(chosen, after=after, limit=limit))
+        return self._call(lambda link: link.list_page(chosen, after=after, limit=limit))
 
     async def alist(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
         check_kind("after", after, str, None)
         chosen = read_filter(wanted)
-        return await self._acall(lambda link: link.find(chosen, after=after, limit=limit))
+        return await self._acall(lambda link: link.list_page(chosen, after=after, limit=limit))
 
     def preview(self, name: str | UUID, *, n: int = 10) -> OccurrenceList:
         """The next occurrences, as long as nothing is changed."""
@@ -290,10 +290,10 @@ class Schedules:
     # --- shared
 
     def _call(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
-        return self._app.portal.call(lambda link: work(link.schedules))
+        return self._app.link_thread.call(lambda link: work(link.schedules))
 
     async def _acall(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
-        return await self._app.portal.acall(lambda link: work(link.schedules))
+        return await self._app.link_thread.acall(lambda link: work(link.schedules))
 
     def _new(
         self, name: str, task: AnyTask | str, args: Mapping[str, Any] | None, options: ScheduleOptions

@@ -19,7 +19,7 @@ from pulse.model.alarms import (
     WakeRoot,
     shown_headers,
 )
-from pulse.model.decisions.delivery import Ringing, Verdict
+from pulse.model.decisions.delivery import AlarmClaim, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,10 +53,10 @@ class Closed(NamedTuple):
     error: str
 
 
-class Wake(NamedTuple):
+class DeliveryRow(NamedTuple):
     """What happened on one delivery: its lines in the log."""
 
-    ringing: Ringing
+    claim: AlarmClaim
     started: timedelta  # so long ago
     duration: timedelta
     code: int | None
@@ -304,7 +304,7 @@ async def ready_turns(conn: Connection, after: Mapping[str, str], *, limit: int)
     return [Turn(row["owner"], row["destination"]) for row in rows]
 
 
-async def claim_alarms(conn: Connection, quotas: Mapping[Turn, int], *, lease: timedelta) -> list[Ringing]:
+async def claim_alarms(conn: Connection, quotas: Mapping[Turn, int], *, lease: timedelta) -> list[AlarmClaim]:
     rows = await conn.rows(
         "claim_alarms",
         owners=[turn.owner for turn in quotas],
@@ -312,24 +312,24 @@ async def claim_alarms(conn: Connection, quotas: Mapping[Turn, int], *, lease: t
         quotas=list(quotas.values()),
         lease=lease,
     )
-    return [_ringing(row) for row in rows]
+    return [_alarm_claim(row) for row in rows]
 
 
-async def record_wakes(conn: Connection, wakes: Sequence[Wake], verdicts: Sequence[Verdict]) -> set[ClaimKey]:
+async def record_wakes(conn: Connection, wakes: Sequence[DeliveryRow], verdicts: Sequence[Verdict]) -> set[ClaimKey]:
     """Return the claims that still stood. Two of one alarm may be among the wakes: only the newer one does."""
-    is_same = (wake.ringing.occurrence == made.occurrence for wake, made in zip(wakes, verdicts, strict=True))
+    is_same = (wake.claim.occurrence == made.occurrence for wake, made in zip(wakes, verdicts, strict=True))
     rows = await conn.rows(
         "record_wakes",
-        ids=[wake.ringing.id for wake in wakes],
-        lease_ids=[wake.ringing.lease_id for wake in wakes],
+        ids=[wake.claim.id for wake in wakes],
+        lease_ids=[wake.claim.lease_id for wake in wakes],
         statuses=_unless(AlarmStatus.FIRED, [verdict.status for verdict in verdicts]),
         occurrences=[] if all(is_same) else [verdict.occurrence for verdict in verdicts],
         nexts=_unless(None, [verdict.next_fire_at for verdict in verdicts]),
         failures=_unless(0, [verdict.failure_count for verdict in verdicts]),
         errors=_unless(None, [verdict.error for verdict in verdicts]),
         outcomes=_unless(DeliveryOutcome.DELIVERED, [verdict.outcome for verdict in verdicts]),
-        rung_for=[wake.ringing.occurrence for wake in wakes],
-        attempts=_unless(1, [wake.ringing.attempt for wake in wakes]),
+        rung_for=[wake.claim.occurrence for wake in wakes],
+        attempts=_unless(1, [wake.claim.attempt for wake in wakes]),
         starts=[wake.started for wake in wakes],
         durations=[wake.duration for wake in wakes],
         codes=[wake.code for wake in wakes],
@@ -344,23 +344,23 @@ def _unless(usual: object, values: list[Any]) -> list[Any]:
     return [] if values.count(usual) == len(values) else values
 
 
-async def held_wakes(conn: Connection, ringing: Sequence[Ringing]) -> set[ClaimKey]:
+async def held_wakes(conn: Connection, claim: Sequence[AlarmClaim]) -> set[ClaimKey]:
     """Return the claims that still stand."""
-    ids, lease_ids = [each.id for each in ringing], [each.lease_id for each in ringing]
+    ids, lease_ids = [each.id for each in claim], [each.lease_id for each in claim]
     rows = await conn.rows("held_wakes", ids=ids, lease_ids=lease_ids)
     return {(row["id"], row["lease_id"]) for row in rows}
 
 
-async def log_late(conn: Connection, wakes: Sequence[Wake], outcomes: Sequence[DeliveryOutcome]) -> int:
+async def log_late(conn: Connection, wakes: Sequence[DeliveryRow], outcomes: Sequence[DeliveryOutcome]) -> int:
     """How many were late, and not in the log."""
     rows = await conn.rows(
         "log_late",
-        ids=[wake.ringing.id for wake in wakes],
-        lease_ids=[wake.ringing.lease_id for wake in wakes],
-        revisions=[wake.ringing.revision for wake in wakes],
+        ids=[wake.claim.id for wake in wakes],
+        lease_ids=[wake.claim.lease_id for wake in wakes],
+        revisions=[wake.claim.revision for wake in wakes],
         outcomes=outcomes,
-        occurrences=[wake.ringing.occurrence for wake in wakes],
-        attempts=[wake.ringing.attempt for wake in wakes],
+        occurrences=[wake.claim.occurrence for wake in wakes],
+        attempts=[wake.claim.attempt for wake in wakes],
         starts=[wake.started for wake in wakes],
         durations=[wake.duration for wake in wakes],
         codes=[wake.code for wake in wakes],
@@ -370,8 +370,8 @@ async def log_late(conn: Connection, wakes: Sequence[Wake], outcomes: Sequence[D
     return sum(row["outcome"] == DeliveryOutcome.LATE for row in rows)
 
 
-async def release_alarms(conn: Connection, ringing: Sequence[Ringing]) -> None:
-    await conn.rows("release_alarms", ids=[each.id for each in ringing], lease_ids=[each.lease_id for each in ringing])
+async def release_alarms(conn: Connection, claim: Sequence[AlarmClaim]) -> None:
+    await conn.rows("release_alarms", ids=[each.id for each in claim], lease_ids=[each.lease_id for each in claim])
 
 
 async def defer_alarms(conn: Connection, closed: Sequence[Closed], *, limit: int) -> int:
@@ -441,10 +441,10 @@ def _alarm(row: Record) -> Alarm:
     )
 
 
-def _ringing(row: Record) -> Ringing:
+def _alarm_claim(row: Record) -> AlarmClaim:
     values: list[Any] = list(row)
     values[6] = _headers(row)
-    return Ringing(*values)
+    return AlarmClaim(*values)
 
 
 def _headers(row: Record) -> dict[str, str]:

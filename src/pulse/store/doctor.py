@@ -21,7 +21,7 @@ from pulse.model.doctor.findings import (
     ServerFacts,
     TableFacts,
 )
-from pulse.store.connections.notifications import send_wakeup
+from pulse.store.connections.notifications import send_notification
 from pulse.store.connections.pool import LOST, connect, translate
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ async def is_pooled(settings: Settings) -> bool:
     return bool(others == before or after != before)
 
 
-async def hear_a_wakeup(database: Database, *, within: float) -> bool:
+async def is_notification_heard(database: Database, *, within: float) -> bool:
     """Whether what is sent on the way of wake-ups arrives where they are listened for."""
     settings, channel = database.settings, f"pulse.doctor.{secrets.token_hex(8)}"
     heard = asyncio.Event()
@@ -117,7 +117,7 @@ async def hear_a_wakeup(database: Database, *, within: float) -> bool:
         async with AsyncExitStack() as stack:
             listener = await _connect(settings, stack, url=settings.listen_url)
             await listener.add_listener(channel, lambda *_: heard.set())
-            await database.run(lambda conn: send_wakeup(conn, channel=channel, message="?"))
+            await database.run(lambda conn: send_notification(conn, channel=channel, message="?"))
             async with asyncio.timeout(within):
                 await heard.wait()
     except TimeoutError:

@@ -37,7 +37,7 @@ class ClaimRow(NamedTuple):
     worker: str | None
 
 
-class Placed(NamedTuple):
+class PlacedJob(NamedTuple):
     """A new job with its id and the bucket that id carries."""
 
     bucket: int
@@ -53,14 +53,14 @@ class Mark(NamedTuple):
     id: UUID
 
 
-class Woken(NamedTuple):
+class ReadyTopic(NamedTuple):
     """Jobs became ready: where, and how urgent the most urgent of them is."""
 
     topic: str
     priority: int
 
 
-class Moved(NamedTuple):
+class MovedJob(NamedTuple):
     """A job that a duty moved, where to, and how long it waits there."""
 
     id: UUID
@@ -82,7 +82,7 @@ class DutyPeek(NamedTuple):
 
 
 async def submit_jobs(
-    conn: Connection, placed: Sequence[Placed], *, channel: str, message: str | None
+    conn: Connection, placed: Sequence[PlacedJob], *, channel: str, message: str | None
 ) -> set[UUID] | None:
     """The ids that are new; none: all of them. One statement, whatever the number of jobs."""
     if len(placed) == 1 and placed[0].job.unique_key is None and placed[0].job.id is None:
@@ -113,7 +113,7 @@ async def submit_jobs(
     return None if moved["jobs"] == len(placed) else set(moved["ids"] or ())
 
 
-async def submit_job(conn: Connection, placed: Placed, *, channel: str, message: str | None) -> bool:
+async def submit_job(conn: Connection, placed: PlacedJob, *, channel: str, message: str | None) -> bool:
     """Whether it is new: a freshly minted id cannot be there already, but this may be the second try."""
     bucket, job_id, job = placed
     rows = await conn.rows(
@@ -140,7 +140,7 @@ async def submit_job(conn: Connection, placed: Placed, *, channel: str, message:
 
 
 async def submit_claimed(
-    conn: Connection, placed: Placed, *, worker: str, lease: timedelta, mark: Mark
+    conn: Connection, placed: PlacedJob, *, worker: str, lease: timedelta, mark: Mark
 ) -> tuple[bool, Claim | None]:
     """Whether it is new, and the worker's claim on it; none: it waits for its turn."""
     bucket, job_id, job = placed
@@ -169,12 +169,12 @@ async def submit_claimed(
     return bool(rows), claims[0] if claims else None
 
 
-async def find_own_claim(conn: Connection, placed: Placed, *, worker: str) -> Claim | None:
+async def find_own_claim(conn: Connection, placed: PlacedJob, *, worker: str) -> Claim | None:
     rows = await conn.rows("find_own_claim", bucket=placed.bucket, id=placed.id, worker=worker)
     return Claim(*rows[0]) if rows else None
 
 
-async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
+async def free_keys(conn: Connection, placed: Sequence[PlacedJob]) -> None:
     await conn.rows(
         "free_keys",
         buckets=[item.bucket for item in placed],
@@ -183,7 +183,7 @@ async def free_keys(conn: Connection, placed: Sequence[Placed]) -> None:
     )
 
 
-async def find_submitted(conn: Connection, placed: Sequence[Placed]) -> dict[UUID, UUID]:
+async def find_submitted(conn: Connection, placed: Sequence[PlacedJob]) -> dict[UUID, UUID]:
     """For each wanted id, the job that stands for it. One that is missing has just gone."""
     rows = await conn.rows(
         "find_submitted",
@@ -196,14 +196,14 @@ async def find_submitted(conn: Connection, placed: Sequence[Placed]) -> dict[UUI
 
 
 async def claim_jobs(
-    conn: Connection, *, bucket: int, topic: str, seats: Sequence[str], limit: int, lease: timedelta, mark: Mark
+    conn: Connection, *, bucket: int, topic: str, workers: Sequence[str], limit: int, lease: timedelta, mark: Mark
 ) -> list[Claim]:
-    """Lease up to `limit` jobs in the topic's order, dealt to the workers in the seats, round and round."""
+    """Lease up to `limit` jobs in the topic's order, dealt to the workers, round and round."""
     rows = await conn.rows(
         "claim_jobs",
         bucket=bucket,
         topic=topic,
-        seats=seats,
+        workers=workers,
         limit=limit,
         lease=lease,
         mark_urgency=mark.urgency,
@@ -273,19 +273,21 @@ async def fail_jobs(
     return _claim_keys(rows), [row["wait"] for row in rows if row["wait"] is not None]
 
 
-async def release_jobs(conn: Connection, *, bucket: int, leases: Sequence[Lease]) -> tuple[list[ClaimKey], list[Woken]]:
+async def release_jobs(
+    conn: Connection, *, bucket: int, leases: Sequence[Lease]
+) -> tuple[list[ClaimKey], list[ReadyTopic]]:
     rows = await conn.rows(
         "release_jobs",
         bucket=bucket,
         ids=[item.id for item in leases],
         lease_ids=[item.lease_id for item in leases],
     )
-    return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
+    return _claim_keys(rows), [ReadyTopic(row["topic"], row["priority"]) for row in rows]
 
 
 async def release_unheld(
     conn: Connection, *, bucket: int, workers: Sequence[str], held: Sequence[Lease], after: datetime, before: datetime
-) -> tuple[list[ClaimKey], list[Woken]]:
+) -> tuple[list[ClaimKey], list[ReadyTopic]]:
     """What of these workers' claims is not among these."""
     rows = await conn.rows(
         "release_unheld",
@@ -296,7 +298,7 @@ async def release_unheld(
         after=after,
         before=before,
     )
-    return _claim_keys(rows), [Woken(row["topic"], row["priority"]) for row in rows]
+    return _claim_keys(rows), [ReadyTopic(row["topic"], row["priority"]) for row in rows]
 
 
 async def read_leases(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> dict[UUID, tuple[JobStatus, int]]:
@@ -326,12 +328,12 @@ async def read_claims(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> 
     return [ClaimRow(row["id"], row["lease_id"], row["topic"], row["locked_by"]) for row in rows]
 
 
-async def reap_jobs(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[Moved]:
+async def reap_jobs(conn: Connection, *, bucket: int, limit: int, ended_before: datetime) -> list[MovedJob]:
     with _refusing_a_row():
         return _moved(await conn.rows("reap_jobs", bucket=bucket, limit=limit, ended_before=ended_before))
 
 
-async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[Woken]]:
+async def promote_jobs(conn: Connection, *, bucket: int, limit: int) -> tuple[int, list[ReadyTopic]]:
     with _refusing_a_row():
         return _promoted(await conn.rows("promote_jobs", bucket=bucket, limit=limit))
 
@@ -356,13 +358,15 @@ async def ids_to_expire(conn: Connection, *, bucket: int, limit: int) -> list[UU
 # The limit of these three ends the scan once all are found: they are the first of their index.
 
 
-async def reap_jobs_among(conn: Connection, *, bucket: int, ended_before: datetime, ids: Sequence[UUID]) -> list[Moved]:
+async def reap_jobs_among(
+    conn: Connection, *, bucket: int, ended_before: datetime, ids: Sequence[UUID]
+) -> list[MovedJob]:
     with _refusing_a_row():
         rows = await conn.rows("reap_jobs_among", bucket=bucket, limit=len(ids), ended_before=ended_before, ids=ids)
     return _moved(rows)
 
 
-async def promote_jobs_among(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[int, list[Woken]]:
+async def promote_jobs_among(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[int, list[ReadyTopic]]:
     with _refusing_a_row():
         return _promoted(await conn.rows("promote_jobs_among", bucket=bucket, limit=len(ids), ids=ids))
 
@@ -372,12 +376,12 @@ async def expire_jobs_among(conn: Connection, *, bucket: int, ids: Sequence[UUID
         return [row["id"] for row in await conn.rows("expire_jobs_among", bucket=bucket, limit=len(ids), ids=ids)]
 
 
-def _moved(rows: Sequence[Record]) -> list[Moved]:
-    return [Moved(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
+def _moved(rows: Sequence[Record]) -> list[MovedJob]:
+    return [MovedJob(row["id"], JobStatus(row["status"]), row["wait"]) for row in rows]
 
 
-def _promoted(rows: Sequence[Record]) -> tuple[int, list[Woken]]:
-    return sum(row["jobs"] for row in rows), [Woken(row["topic"], row["priority"]) for row in rows]
+def _promoted(rows: Sequence[Record]) -> tuple[int, list[ReadyTopic]]:
+    return sum(row["jobs"] for row in rows), [ReadyTopic(row["topic"], row["priority"]) for row in rows]
 
 
 @contextmanager
@@ -413,14 +417,14 @@ async def free_replayed_keys(conn: Connection, *, bucket: int, ids: Sequence[UUI
 
 async def replay_jobs(
     conn: Connection, *, bucket: int, ids: Sequence[UUID], before: datetime
-) -> tuple[set[UUID], list[Woken]]:
+) -> tuple[set[UUID], list[ReadyTopic]]:
     rows = await conn.rows("replay_jobs", bucket=bucket, ids=ids, before=before)
-    return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
+    return {row["id"] for row in rows}, [ReadyTopic(row["topic"], row["priority"]) for row in rows]
 
 
-async def hasten_jobs(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[Woken]]:
-    rows = await conn.rows("hasten_jobs", bucket=bucket, ids=ids)
-    return {row["id"] for row in rows}, [Woken(row["topic"], row["priority"]) for row in rows]
+async def run_jobs_now(conn: Connection, *, bucket: int, ids: Sequence[UUID]) -> tuple[set[UUID], list[ReadyTopic]]:
+    rows = await conn.rows("run_jobs_now", bucket=bucket, ids=ids)
+    return {row["id"] for row in rows}, [ReadyTopic(row["topic"], row["priority"]) for row in rows]
 
 
 async def prune_jobs(conn: Connection, *, bucket: int, keep: Settings, limit: int) -> int:
@@ -428,7 +432,7 @@ async def prune_jobs(conn: Connection, *, bucket: int, keep: Settings, limit: in
         "prune_jobs",
         bucket=bucket,
         keep_completed=keep.keep_completed,
-        keep_canceled=keep.keep_canceled,
+        keep_cancelled=keep.keep_cancelled,
         keep_dead_lettered=keep.keep_dead_lettered,
         limit=limit,
     )

@@ -165,8 +165,8 @@ left join lateral (
     offset 0
 ) as holder on true;
 
--- name: claim_jobs(bucket, topic, seats, limit, lease, mark_urgency, mark_ready_at, mark_id)
--- Lease the first waiting jobs of a topic, dealt to the seats in turn. The scan starts behind the low-water mark.
+-- name: claim_jobs(bucket, topic, workers, limit, lease, mark_urgency, mark_ready_at, mark_id)
+-- Lease the first waiting jobs of a topic, dealt to the workers in turn. The scan starts behind the low-water mark.
 -- MATERIALIZED keeps the limit a limit; the pause is read in the same snapshot as the jobs. The rows are locked by
 -- then, so their place (ctid) cannot change, and going there directly saves a second walk down the key. An array numbers
 -- them for less than a window would.
@@ -187,10 +187,10 @@ with first as materialized (
     limit :limit
     for no key update skip locked
 ),
-seated as (
-    select bucket, place, seat
+numbered as (
+    select bucket, place, turn
     from (select bucket, array_agg(place) as places from first group by bucket) as row
-    cross join lateral unnest(row.places) with ordinality as dealt (place, seat)
+    cross join lateral unnest(row.places) with ordinality as dealt (place, turn)
     limit :limit
 ),
 claimed as (
@@ -198,11 +198,11 @@ claimed as (
     set status = 'RUNNING',
         attempt = attempt + 1,
         lease_id = greatest(lease_id + 1, (date_part('epoch', pulse.now()) * 1000000)::bigint),
-        locked_by = (:seats::text[])[1 + (seated.seat - 1) % cardinality(:seats::text[])],
+        locked_by = (:workers::text[])[1 + (numbered.turn - 1) % cardinality(:workers::text[])],
         claimed_at = pulse.now(),
         lease_until = pulse.now() + :lease::interval
-    from seated
-    where jobs.bucket = seated.bucket and jobs.ctid = seated.place
+    from numbered
+    where jobs.bucket = numbered.bucket and jobs.ctid = numbered.place
     returning jobs.id, lease_id, locked_by, topic, task, payload, attempt, max_attempts, refunded, priority,
         ready_at, claimed_at, lease_until, timeout, deadline, trace, scheduled_for
 ),
@@ -656,9 +656,9 @@ with open as materialized (
     ) as job
     limit cardinality(:ids::uuid[])
 ),
-canceled as (
+cancelled as (
     update pulse.jobs
-    set status = 'CANCELED',
+    set status = 'CANCELLED',
         lease_id = lease_id + 1,
         last_error = :reason,
         lease_until = null,
@@ -670,9 +670,9 @@ canceled as (
 ),
 tallied as (
     insert into pulse.tallies (bucket, topic, from_status, to_status, jobs, moved_at)
-    select :bucket, topic, was, 'CANCELED', count(*), pulse.now() from canceled group by topic, was
+    select :bucket, topic, was, 'CANCELLED', count(*), pulse.now() from cancelled group by topic, was
 )
-select id, was from canceled;
+select id, was from cancelled;
 
 -- name: free_replayed_keys(bucket, ids)
 -- As free_keys, for the keys that these jobs want back.
@@ -749,7 +749,7 @@ tallied as (
 )
 select id, topic, priority from replayed;
 
--- name: hasten_jobs(bucket, ids)
+-- name: run_jobs_now(bucket, ids)
 -- As promote_jobs, for these and before their time, which stays on the row: a repeated submit is compared with it.
 -- The fence stays as well: nobody holds a claim on a job that waits.
 -- Their state is looked at last, or it would offer the index of all that are due.
@@ -778,7 +778,7 @@ tallied as (
 )
 select id, topic, priority from hastened;
 
--- name: prune_jobs(bucket, keep_completed, keep_canceled, keep_dead_lettered, limit)
+-- name: prune_jobs(bucket, keep_completed, keep_cancelled, keep_dead_lettered, limit)
 -- Remove finished jobs past their retention, oldest first within each topic. The topics come from the counts,
 -- so that one index serves retention and lists alike. A key whose window is still open keeps its job.
 with past as materialized (
@@ -789,7 +789,7 @@ with past as materialized (
         where jobs.bucket = :bucket and jobs.topic = counts.topic and jobs.status = counts.status
             and finished_at < pulse.now() - case counts.status
                 when 'COMPLETED' then :keep_completed::interval
-                when 'CANCELED' then :keep_canceled::interval
+                when 'CANCELLED' then :keep_cancelled::interval
                 else :keep_dead_lettered::interval
             end
             and (key_held_until is null or key_held_until <= pulse.now())
@@ -797,7 +797,7 @@ with past as materialized (
         limit :limit
         for update skip locked
     ) as old
-    where counts.bucket = :bucket and counts.status in ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
+    where counts.bucket = :bucket and counts.status in ('COMPLETED', 'CANCELLED', 'DEAD_LETTERED')
     limit :limit
 ),
 pruned as (
@@ -955,7 +955,7 @@ from unnest(:ids::uuid[]) as wanted (id)
 cross join lateral (
     select status from pulse.jobs where bucket = :bucket and jobs.id = wanted.id offset 0
 ) as job
-where job.status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+where job.status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED');
 
 -- name: read_topics(bucket, ids)
 select wanted.id, job.topic

@@ -25,7 +25,7 @@ from pulse.model.schedules import (
     Timed,
 )
 from pulse.model.text import NAME_LIMIT
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ REFUSALS = (
 _TEMPLATES = msgspec.json.Decoder(RetryPolicy)
 
 
-Usual = tuple[UUID, datetime, datetime, UUID]
+RegularFire = tuple[UUID, datetime, datetime, UUID]
 """A schedule that fires its cursor's occurrence at once and goes on: id, cursor, next one, and the id of the job."""
 
 
@@ -64,7 +64,7 @@ class Plan(NamedTuple):
     last: datetime | None  # none: as it was
 
 
-class Made(NamedTuple):
+class JobToFire(NamedTuple):
     """One occurrence that makes a job."""
 
     schedule_id: UUID
@@ -73,7 +73,7 @@ class Made(NamedTuple):
     run_at: datetime | None  # none: at once
 
 
-class Noted(NamedTuple):
+class FireNoteRow(NamedTuple):
     """One line about occurrences that made none."""
 
     schedule_id: UUID
@@ -84,9 +84,9 @@ class Noted(NamedTuple):
     newest: datetime
 
 
-class Fired(NamedTuple):
+class FireResult(NamedTuple):
     moved: int
-    ready: list[Woken]
+    ready: list[ReadyTopic]
 
 
 class SchedulePeek(NamedTuple):
@@ -121,19 +121,19 @@ async def busy_schedules(conn: Connection, *, ids: Sequence[UUID]) -> set[UUID]:
     return {row["id"] for row in await conn.rows("busy_schedules", ids=ids)}
 
 
-async def fire_usual(conn: Connection, usual: Sequence[Usual]) -> Fired:
+async def fire_regular(conn: Connection, regular: Sequence[RegularFire]) -> FireResult:
     """Refused if one of them has fired already."""
-    ids, cursors, nexts, job_ids = zip(*usual, strict=True)
+    ids, cursors, nexts, job_ids = zip(*regular, strict=True)
     with _refusing():
-        [row] = await conn.rows("fire_usual", ids=ids, cursors=cursors, nexts=nexts, job_ids=job_ids)
+        [row] = await conn.rows("fire_regular", ids=ids, cursors=cursors, nexts=nexts, job_ids=job_ids)
     return _fired(row)
 
 
 async def fire_schedules(
-    conn: Connection, *, plans: Sequence[Plan], made: Sequence[Made], noted: Sequence[Noted], cause: str
-) -> Fired:
+    conn: Connection, *, plans: Sequence[Plan], jobs: Sequence[JobToFire], notes: Sequence[FireNoteRow], cause: str
+) -> FireResult:
     """What has fired already makes no job again."""
-    plan, fire, note = _columns(plans, Plan), _columns(made, Made), _columns(noted, Noted)
+    plan, fire, note = _columns(plans, Plan), _columns(jobs, JobToFire), _columns(notes, FireNoteRow)
     parameters: dict[str, Any] = {
         "cause": cause,
         "ids": plan[0],
@@ -160,13 +160,13 @@ async def fire_schedules(
     return _fired(row)
 
 
-async def taken_occurrences(conn: Connection, made: Sequence[Made]) -> set[UUID]:
+async def taken_occurrences(conn: Connection, jobs: Sequence[JobToFire]) -> set[UUID]:
     """Return the ids of these that some other job has."""
     rows = await conn.rows(
         "taken_occurrences",
-        job_ids=[each.job_id for each in made],
-        schedule_ids=[each.schedule_id for each in made],
-        occurrences=[each.occurrence for each in made],
+        job_ids=[each.job_id for each in jobs],
+        schedule_ids=[each.schedule_id for each in jobs],
+        occurrences=[each.occurrence for each in jobs],
     )
     return {row["id"] for row in rows}
 
@@ -331,9 +331,9 @@ def _refusing() -> Iterator[None]:
         raise RefusedByDatabase(f"{type(error).__name__}: {error.message}") from error
 
 
-def _fired(row: Record) -> Fired:
-    ready = [Woken(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
-    return Fired(row["moved"], ready)
+def _fired(row: Record) -> FireResult:
+    ready = [ReadyTopic(item["topic"], item["priority"]) for item in msgspec.json.decode(row["ready"])]
+    return FireResult(row["moved"], ready)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[Sequence[Any]]:  # noqa: ANN401

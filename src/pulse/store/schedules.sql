@@ -43,7 +43,7 @@ for no key update skip locked;
 select id from unnest(:ids::uuid[]) as wanted (id)
 where exists (select from pulse.jobs where jobs.schedule_id = wanted.id and finished_at is null);
 
--- name: fire_usual(ids, cursors, nexts, job_ids)
+-- name: fire_regular(ids, cursors, nexts, job_ids)
 -- Those that fire their cursor's occurrence, at once, and go on, as nearly all do: the cursors move, and every row that
 -- moved makes the job it describes and its line in the log. What the log has as fired already refuses the batch.
 with patience as materialized (

@@ -93,8 +93,8 @@ class Health:
         if time.monotonic() - self._answered_at >= FRESH:
             return self._trouble
         metrics = self._metrics()
-        late = [beat for beat in metrics.beats if beat.is_late] if metrics else []
-        return "; ".join(f"the duty {beat.name} has not been done for {beat.age:.0f} s" for beat in late)
+        late = [health for health in metrics.healths if health.is_late] if metrics else []
+        return "; ".join(f"the duty {health.name} has not been done for {health.age:.0f} s" for health in late)
 
     async def _ask_database(self) -> None:
         self._asked_at = asked_at = time.monotonic()

@@ -39,7 +39,7 @@ log = logging.getLogger("pulse.trace")
 Carrier = dict[str, str]
 
 API = "opentelemetry.trace"
-MOST_LINKS = 128  # of one span, which is where OpenTelemetry stops too
+MAX_LINKS = 128  # of one span, which is where OpenTelemetry stops too
 OTHER = "_OTHER"  # what the conventions call an error without a name
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ def _note_dispatch(tracer: Tracer, claims: Sequence[Claim], worker: str, claimed
 
     topics = [claim.topic for claim in claims]
     about = _about("dispatch", "receive", topics, [claim.task for claim in claims], [claim.id for claim in claims])
-    creations = [_creation(claim) for claim in claims[:MOST_LINKS]]
+    creations = [_creation(claim) for claim in claims[:MAX_LINKS]]
     waited = time.monotonic() - claimed_at
     tracer.start_span(
         _name("dispatch", topics),
@@ -323,9 +323,9 @@ class _Seen(Processing):
         elif report is not None:
             self._span.set_attribute("pulse.job.outcome", report.outcome.value.lower())
             if report.outcome in (Outcome.FAIL, Outcome.DISCARD):
-                self._tell_of_failure(mask_report(self._redaction, report, self._run.claim.payload), error)
+                self._log_failure(mask_report(self._redaction, report, self._run.claim.payload), error)
 
-    def _tell_of_failure(self, report: Report, error: BaseException | None) -> None:
+    def _log_failure(self, report: Report, error: BaseException | None) -> None:
         """In the words of the report, in which nothing stands that is not to be shown."""
         name, words = type(error).__qualname__ if error else _named_in(report.error), report.clean_error or ""
         _set_failed(self._span, name, words.partition("\n")[0])

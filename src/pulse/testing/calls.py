@@ -17,7 +17,7 @@ from pulse.timing.duration import format_duration
 if TYPE_CHECKING:
     from pulse.sdk.task import Task
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 LONGEST_SHOWN = 200  # characters of one call
 SECOND = timedelta(seconds=1)
 _NOTHING = object()  # equal to nothing that JSON can hold
@@ -140,9 +140,9 @@ def show_call(task: str, payload: str) -> str:
 
 def show_jobs(jobs: Sequence[Job], now: datetime) -> str:
     """A line for each."""
-    lines = [f"  {show_call(job.task, job.payload)}  {_state(job, now)}" for job in jobs[:MOST_SHOWN]]
-    if len(jobs) > MOST_SHOWN:
-        lines.append(f"  … and {len(jobs) - MOST_SHOWN} more")
+    lines = [f"  {show_call(job.task, job.payload)}  {_state(job, now)}" for job in jobs[:MAX_SHOWN]]
+    if len(jobs) > MAX_SHOWN:
+        lines.append(f"  … and {len(jobs) - MAX_SHOWN} more")
     return "\n".join(lines)
 
 

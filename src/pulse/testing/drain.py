@@ -19,22 +19,22 @@ from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 from pulse.links.link import Batch
 from pulse.model.errors import JobNotFound
-from pulse.model.jobs import Answer, Claim, Job, JobFilter, JobStatus, Lease, Outcome, Report
+from pulse.model.jobs import Claim, Job, JobFilter, JobStatus, Lease, Outcome, Report, ReportStatus
 from pulse.sdk.worker.worker import Worker
 from pulse.testing import database as scratch
 from pulse.testing.calls import show_call
 from pulse.testing.summary import DrainFailed, Failure, Summary
 
 if TYPE_CHECKING:
-    from pulse.links.link import Desk
+    from pulse.links.link import WorkerState
     from pulse.sdk.app import Pulse
     from pulse.settings import Settings
     from pulse.store.connections.pool import Database
 
 LOOK_EVERY = 0.003  # seconds
 STALL_PATIENCE = 10.0  # seconds in which something that is ready must be claimed
-MOST_RUNS = 10_000
-HEARTBEAT = timedelta(milliseconds=60)  # a canceled handler hears of it at the next one, and tests do not wait
+MAX_RUNS = 10_000
+HEARTBEAT = timedelta(milliseconds=60)  # a cancelled handler hears of it at the next one, and tests do not wait
 
 
 class Drain:
@@ -96,9 +96,9 @@ class Drain:
         while not working.done() and await self._has_more(worker, link):
             if self._runs > runs or worker.running:
                 runs, last_claim_at = self._runs, loop.time()
-            if self._runs > MOST_RUNS:
+            if self._runs > MAX_RUNS:
                 worker.stop_now()
-                raise DrainFailed(f"{MOST_RUNS:,} jobs have run and there are more: does a task enqueue itself?")
+                raise DrainFailed(f"{MAX_RUNS:,} jobs have run and there are more: does a task enqueue itself?")
             if loop.time() - last_claim_at > STALL_PATIENCE:
                 raise DrainFailed("jobs are ready and cannot be claimed: does an open transaction hold their rows?")
             await asyncio.sleep(LOOK_EVERY)
@@ -117,7 +117,7 @@ class Drain:
     async def _is_busy(self, worker: Worker, link: DrainLink) -> bool:
         if link.is_asking or worker.running:
             return True
-        running = await self._engine.jobs.find(JobFilter(status=JobStatus.RUNNING), limit=500)
+        running = await self._engine.jobs.list_page(JobFilter(status=JobStatus.RUNNING), limit=500)
         return any(job.locked_by == worker.name and job.id not in link.foreign for job in running.jobs)
 
     # --- what happened
@@ -165,7 +165,7 @@ class DrainLink(DirectLink):
     async def opened(self, _: Settings) -> AsyncIterator[DrainLink]:
         yield self
 
-    def start(self, desk: Desk) -> None:
+    def start(self, state: WorkerState) -> None:
         """Nothing runs by itself."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
@@ -187,10 +187,10 @@ class DrainLink(DirectLink):
         self._ran(known)
         return Batch(known, held_until)
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+    async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
         answers = await super().report(reports)
         for report, answer in zip(reports, answers, strict=True):
-            if answer is Answer.ACCEPTED and (claim := self._running.pop((report.id, report.lease_id), None)):
+            if answer is ReportStatus.ACCEPTED and (claim := self._running.pop((report.id, report.lease_id), None)):
                 self._reported(claim, report)
         return answers
 

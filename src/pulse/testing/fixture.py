@@ -113,7 +113,7 @@ async def _all_jobs(engine: Engine) -> list[Job]:
     jobs: list[Job] = []
     cursor: str | None = None
     while True:
-        page = await engine.jobs.find(JobFilter(), after=cursor, limit=PAGE_LIMIT)
+        page = await engine.jobs.list_page(JobFilter(), after=cursor, limit=PAGE_LIMIT)
         jobs += page.jobs
         if page.next is None:
             return sorted(jobs, key=lambda job: (job.submitted_at, job.id))

@@ -14,7 +14,7 @@ import msgspec
 
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
-from pulse.links.link_thread import Portal
+from pulse.links.link_thread import LinkThread
 from pulse.model.explain.facts import Explanation, Reason
 from pulse.sdk.app import Pulse
 from pulse.store.connections.pool import Database
@@ -40,8 +40,8 @@ class Stage:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._asking = Portal(self._open_link)
-        self._running = Portal(self._open_database)
+        self._asking = LinkThread(self._open_link)
+        self._running = LinkThread(self._open_database)
         self._used: dict[Pulse, None] = {}  # by the test that runs
         self._is_shifted = False
 
@@ -54,7 +54,7 @@ class Stage:
         async with self._open_database() as database:
             engine = Engine(database, buckets=self.settings.buckets)
             link = StageLink(engine, database)
-            link.start_telling()
+            link.start_notifying()
             yield link
             await engine.stop()
 
@@ -74,7 +74,7 @@ class Stage:
         # On the class, as properties: these go before what an app has made and kept, and hold for apps still to come.
         read = Pulse.__dict__["settings"].func
         patch.setattr(Pulse, "settings", property(lambda app: self._redirect(app, read), _keep_settings))
-        patch.setattr(Pulse, "portal", property(self._portal_of))
+        patch.setattr(Pulse, "link_thread", property(self._link_thread_of))
         # For processes that a test starts.
         patch.setenv("PULSE_DATABASE_URL", str(self.settings.database_url))
         patch.setenv("PULSE_SCHEMA", self.settings.schema)
@@ -84,7 +84,7 @@ class Stage:
         here, settings = self.settings, app.__dict__.get("settings") or read(app)
         return replace(settings, database_url=here.database_url, schema=here.schema, listen_url=None, pgbouncer=False)
 
-    def _portal_of(self, app: Pulse) -> Portal[StageLink]:
+    def _link_thread_of(self, app: Pulse) -> LinkThread[StageLink]:
         self._used[app] = None
         return self._asking
 

@@ -30,7 +30,7 @@ class Summary:
     retrying: int = 0  # failed, and due again later
     snoozed: int = 0
     dead_lettered: int = 0
-    canceled: int = 0
+    cancelled: int = 0
     jobs: Sequence[Job] = field(default=(), repr=False, compare=False)
     failures: Sequence[Failure] = field(default=(), repr=False, compare=False)
 
@@ -43,7 +43,7 @@ class Summary:
             retrying=counts[JobStatus.RETRYING],
             snoozed=counts[JobStatus.SCHEDULED],
             dead_lettered=counts[JobStatus.DEAD_LETTERED],
-            canceled=counts[JobStatus.CANCELED],
+            cancelled=counts[JobStatus.CANCELLED],
             jobs=jobs,
             failures=failures,
         )

@@ -16,7 +16,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidReport
 from pulse.model.jobs import (
-    Answer,
     Attempt,
     Claim,
     Job,
@@ -28,6 +27,7 @@ from pulse.model.jobs import (
     Pause,
     Progress,
     Report,
+    ReportStatus,
     RetryPolicy,
     TopicCount,
 )
@@ -46,10 +46,11 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 
 STATUS_TO_WIRE: dict[JobStatus, Any] = {status: pb.JobStatus.Value(status.value) for status in JobStatus}
 STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
-ANSWER_TO_WIRE: dict[Answer, Any] = {
-    answer: pb.Answer.Value("JOB_CANCELED" if answer is Answer.CANCELED else answer.value) for answer in Answer
+REPORT_STATUS_TO_WIRE: dict[ReportStatus, Any] = {
+    answer: pb.Answer.Value("JOB_CANCELLED" if answer is ReportStatus.CANCELLED else answer.value)
+    for answer in ReportStatus
 }
-ANSWER_FROM_WIRE = {number: answer for answer, number in ANSWER_TO_WIRE.items()}
+REPORT_STATUS_FROM_WIRE = {number: answer for answer, number in REPORT_STATUS_TO_WIRE.items()}
 OUTCOME_TO_WIRE: dict[Outcome, Any] = {outcome: pb.Outcome.Value(outcome.value) for outcome in Outcome}
 _COMPLETE = OUTCOME_TO_WIRE[Outcome.COMPLETE]
 OUTCOME_FROM_WIRE = {number: outcome for outcome, number in OUTCOME_TO_WIRE.items()}
@@ -379,13 +380,13 @@ def read_progress(message: pb.Progress) -> Progress:
     return Progress(id=read_id(message.job_id, "job_id"), lease_id=message.lease_id, value=message.value)
 
 
-def write_answers(answers: Iterable[Answer]) -> list[Any]:
-    return [ANSWER_TO_WIRE[answer] for answer in answers]
+def write_answers(answers: Iterable[ReportStatus]) -> list[Any]:
+    return [REPORT_STATUS_TO_WIRE[answer] for answer in answers]
 
 
-def read_answers(numbers: Iterable[int]) -> list[Answer]:
+def read_answers(numbers: Iterable[int]) -> list[ReportStatus]:
     """An answer this client does not know yet means at least that the job is no longer its own."""
-    return [ANSWER_FROM_WIRE.get(number, Answer.LOST) for number in numbers]
+    return [REPORT_STATUS_FROM_WIRE.get(number, ReportStatus.LOST) for number in numbers]
 
 
 # --- who may do what

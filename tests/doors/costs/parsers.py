@@ -35,7 +35,7 @@ OTHERS = {
     "read_proxies",
     "resolve_once",
     "check_kind",
-    "check_whole",
+    "check_int",
     "check_length",
     "check_instant",
     "check_lease_id",

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_CPU = 0.1  # seconds, on a machine where `_reference` takes REFERENCE
+MAX_CPU = 0.1  # seconds, on a machine where `_reference` takes REFERENCE
 REFERENCE = 0.012  # seconds
-MOST_MEMORY = 50.0  # MiB
+MAX_MEMORY = 50.0  # MiB
 TRIES = 6
 QUIET = (0.05, 0.002)  # seconds of a pause, and the processor's time that an idle process may take within it
 # Memory that was freed is given back, so that what a request takes is not hidden in what another one left.
@@ -47,12 +47,12 @@ class Cost(NamedTuple):
 
     @property
     def is_too_much(self) -> bool:
-        return self.cpu > MOST_CPU or self.memory > MOST_MEMORY
+        return self.cpu > MAX_CPU or self.memory > MAX_MEMORY
 
 
 def in_quiet(spent: float) -> float:
     """Return what this much of the processor's time, just spent, would have been on a quiet machine."""
-    return spent if spent <= MOST_CPU else spent / slowness()
+    return spent if spent <= MAX_CPU else spent / slowness()
 
 
 class Watched:

@@ -233,10 +233,10 @@ def test_what_waits_for_the_job_before_it_runs_in_the_same_drain(pulse: PulseFix
     assert [fire.outcome for fire in shop.app.schedules.fires("hourly").fires] == ["FIRED", "BUFFERED", "FIRED"]
 
 
-def test_a_canceled_handler_is_ended(pulse: PulseFixture) -> None:
+def test_a_cancelled_handler_is_ended(pulse: PulseFixture) -> None:
     shop.think_better_of_it.enqueue()
 
-    assert pulse.drain() == Summary(runs=1, canceled=1)
+    assert pulse.drain() == Summary(runs=1, cancelled=1)
 
 
 def test_tasks_run_in_processes_too(pulse: PulseFixture) -> None:
@@ -368,7 +368,7 @@ async def test_anyio(pulse: PulseFixture) -> None:
 
 
 def test_a_task_that_enqueues_itself_is_told(pulse: PulseFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.testing.drain.MOST_RUNS", 20)
+    monkeypatch.setattr("pulse.testing.drain.MAX_RUNS", 20)
     shop.again.enqueue()
 
     with pytest.raises(DrainFailed, match="does a task enqueue itself"):

@@ -112,7 +112,7 @@ def list_alarms(
     from pulse.model.alarms import AlarmFilter
 
     wanted = AlarmFilter(status=status, **given)
-    page = session.use(lambda engine: engine.alarms.find(wanted, after=after, limit=limit))
+    page = session.use(lambda engine: engine.alarms.list_page(wanted, after=after, limit=limit))
     document = {"alarms": [as_json(alarm) for alarm in page.alarms], "next": page.next}
     session.answer(document, lambda: show_list(page))
 
@@ -138,9 +138,9 @@ def show(session: Session, name: str, owner: str | None) -> None:
 @owner_option
 @click.pass_obj
 def cancel(session: Session, name: str, owner: str | None) -> None:
-    """End the alarm NAME. It is kept, to be looked at; canceling it again changes nothing."""
+    """End the alarm NAME. It is kept, to be looked at; cancelling it again changes nothing."""
     alarm = session.use(lambda engine: engine.alarms.cancel(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} is canceled.")
+    _answer(session, alarm, lambda: f"{named(alarm)} is cancelled.")
 
 
 @alarms.command()

@@ -127,7 +127,7 @@ async def search(engine: Engine, wanted: JobFilter, after: str | None, limit: in
     from pulse.engine.jobs import bulk as sweeps
     from pulse.model.jobs import Page
 
-    return Page(*await sweeps.search(engine.jobs.find, wanted, after=after, limit=limit, patience=SEARCH_TIME))
+    return Page(*await sweeps.search(engine.jobs.list_page, wanted, after=after, limit=limit, patience=SEARCH_TIME))
 
 
 @jobs.command(short_help="Show all there is to know of one job.")
@@ -153,11 +153,11 @@ def cancel(session: Session, job_ids: tuple[UUID, ...], reason: str) -> None:
     A running handler learns of it at its next heartbeat. Each ID is done or refused on its own; if any is refused,
     the exit code says so.
     """
-    with progress(session, "canceling", len(job_ids)) as advance:
+    with progress(session, "cancelling", len(job_ids)) as advance:
         outcomes = session.use(
             lambda engine: _in_batches(job_ids, partial(engine.jobs.cancel_many, reason=reason), advance)
         )
-    _show_outcomes(session, outcomes, "canceled")
+    _show_outcomes(session, outcomes, "cancelled")
 
 
 @jobs.command()

@@ -20,7 +20,7 @@ STYLES = {
     "RETRYING": "magenta",
     "COMPLETED": "green",
     "DEAD_LETTERED": "red",
-    "CANCELED": "dim",
+    "CANCELLED": "dim",
 }
 LIST_COLUMNS = (
     Column("ID"),

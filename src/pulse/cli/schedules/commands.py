@@ -79,7 +79,7 @@ def list_schedules(
     from pulse.model.schedules import ScheduleFilter
 
     wanted = ScheduleFilter(status=status, **given)
-    page = session.use(lambda engine: engine.schedules.find(wanted, after=after, limit=limit))
+    page = session.use(lambda engine: engine.schedules.list_page(wanted, after=after, limit=limit))
     document = {"schedules": [as_json(schedule) for schedule in page.schedules], "next": page.next}
     session.answer(document, lambda: show_list(page))
 

@@ -52,7 +52,7 @@ class McpPlan:
     log_format: str | None = None
 
 
-class Way(NamedTuple):
+class Backend(NamedTuple):
     link: Producing
     tokens: Tokens | OwnToken | None  # none: nobody has to show one
 
@@ -101,18 +101,20 @@ async def _run(plan: McpPlan, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _open_way(settings: Settings, *, owner: str) -> AsyncIterator[Way]:
+async def _open_way(settings: Settings, *, owner: str) -> AsyncIterator[Backend]:
     if settings.server_url is not None:
         async with open_link(settings) as link:
-            yield Way(link, OwnToken(settings.token, owner=owner) if settings.token else None)
+            yield Backend(link, OwnToken(settings.token, owner=owner) if settings.token else None)
         return
     async with open_engine(settings) as engine:
         direct = DirectLink(engine)
-        direct.start_telling()
-        yield Way(direct, engine.tokens if await engine.tokens.is_anything_there() else None)
+        direct.start_notifying()
+        yield Backend(direct, engine.tokens if await engine.tokens.is_anything_there() else None)
 
 
-async def _serve_http(plan: McpPlan, settings: Settings, way: Way, door: McpDoor, told_to_stop: asyncio.Event) -> None:
+async def _serve_http(
+    plan: McpPlan, settings: Settings, way: Backend, door: McpDoor, told_to_stop: asyncio.Event
+) -> None:
     assert plan.http is not None
     wanted = parse_listen(plan.http)
     check_mcp_exposure(wanted, has_tokens=way.tokens is not None)

@@ -20,13 +20,13 @@ from pulse.doors.access import caller as current
 from pulse.doors.dashboard import overview, topic, workers
 from pulse.doors.dashboard.alarms import pages as alarms
 from pulse.doors.dashboard.drawing import STATIC, draw, draw_page, url
-from pulse.doors.dashboard.form_fields import FORM_LIMIT, MOST_FIELDS, SIGN_IN_LIMIT, read_form
+from pulse.doors.dashboard.form_fields import FORM_LIMIT, MAX_FIELDS, SIGN_IN_LIMIT, read_form
 from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
 from pulse.doors.dashboard.jobs import bulk
 from pulse.doors.dashboard.jobs import list as jobs
 from pulse.doors.dashboard.jobs import one as job
-from pulse.doors.dashboard.live import Live, News
-from pulse.doors.dashboard.pages import Action, Elsewhere, Goto, Look, Outcome, Part, View
+from pulse.doors.dashboard.live import Live, PageUpdate
+from pulse.doors.dashboard.pages import Action, Outcome, PageRequest, Part, Redirect, RedirectTo, View
 from pulse.doors.dashboard.responses import explain, page, redirect, refused, say_once, sent_by_script, take_said, told
 from pulse.doors.dashboard.schedules import pages as schedules
 from pulse.doors.http.errors import Refused
@@ -101,7 +101,7 @@ class Dashboard:
                 return await handle(request)
             except ClientDisconnect:
                 raise
-            except Elsewhere as found:
+            except RedirectTo as found:
                 return redirect(found.path)
             except Exception as error:
                 return refused(request, error)
@@ -134,15 +134,15 @@ class Dashboard:
             query=request.url.query,
             visitor=visitor,
             has_sign_in=self._guard.has_sign_in,
-            may_act=any(visitor.caller.may(right) for right in (Right.OPERATE, Right.TEND, Right.SUBMIT)),
+            may_act=any(visitor.caller.may(right) for right in (Right.OPERATE, Right.MANAGE, Right.SUBMIT)),
             server=self._services.name,
             **more,
         )
 
-    def _look(self, request: Request, visitor: Visitor, where: View | Action) -> Look:
+    def _look(self, request: Request, visitor: Visitor, where: View | Action) -> PageRequest:
         visitor.caller.check(where.right)
         current.set(visitor.caller)
-        return Look(self._services, visitor.caller, _segments(request), read_query(request.url.query))
+        return PageRequest(self._services, visitor.caller, _segments(request), read_query(request.url.query))
 
     def _stream(self, view: View) -> Handler:
         async def stream(request: Request) -> Response:
@@ -161,7 +161,9 @@ class Dashboard:
 
         return stream
 
-    async def _encoded(self, news: AsyncIterator[News], request: Request, visitor: Visitor) -> AsyncIterator[bytes]:
+    async def _encoded(
+        self, news: AsyncIterator[PageUpdate], request: Request, visitor: Visitor
+    ) -> AsyncIterator[bytes]:
         asked_at = time.monotonic()
         async for each in news:
             is_time = time.monotonic() - asked_at > ASK_AGAIN
@@ -172,7 +174,7 @@ class Dashboard:
                 asked_at = time.monotonic()
             yield each.encode()
 
-    async def _why_over(self, request: Request, visitor: Visitor, *, ask_for_session: bool) -> News | None:
+    async def _why_over(self, request: Request, visitor: Visitor, *, ask_for_session: bool) -> PageUpdate | None:
         """Return None if the viewer may go on looking. While nobody can tell, the browser comes back and asks again.
 
         The token is looked up at every piece of news: what is known of it is kept for seconds and shared by all
@@ -184,8 +186,8 @@ class Dashboard:
             else:
                 may_look = await self._guard.is_token_usable(visitor)
         except PulseError as error:
-            return News("trouble", str(error))
-        return None if may_look else News("signed-out")
+            return PageUpdate("trouble", str(error))
+        return None if may_look else PageUpdate("signed-out")
 
     # --- actions
 
@@ -237,7 +239,7 @@ def _done(request: Request, outcome: Outcome) -> Response:
         return page(draw(outcome.template, **outcome.facts))
     if sent_by_script(request):
         return told(outcome)
-    back = outcome.path if isinstance(outcome, Goto) else _back(request)
+    back = outcome.path if isinstance(outcome, Redirect) else _back(request)
     return say_once(redirect(back), outcome.text)
 
 
@@ -276,9 +278,9 @@ def _segments(request: Request) -> dict[str, str]:
 def read_query(text: str) -> dict[str, str]:
     """Each field once, the last that was given."""
     try:
-        return dict(parse_qsl(text, max_num_fields=MOST_FIELDS, errors="replace"))
+        return dict(parse_qsl(text, max_num_fields=MAX_FIELDS, errors="replace"))
     except ValueError:
-        raise InvalidInput(f"the query has more than {MOST_FIELDS} fields") from None
+        raise InvalidInput(f"the query has more than {MAX_FIELDS} fields") from None
 
 
 async def _static(request: Request) -> Response:

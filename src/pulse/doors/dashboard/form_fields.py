@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Form = Mapping[str, str]
 
-MOST_FIELDS = 200
+MAX_FIELDS = 200
 FORM_LIMIT = 1 << 20  # bytes of a form as it is sent, where a quote or a comma takes three
 SIGN_IN_LIMIT = 10_000
 _NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -53,7 +53,7 @@ def _too_large(limit: int) -> str:
 
 
 def _decode_form(body: bytes) -> Form:
-    if body.count(b"&") >= MOST_FIELDS or _NO_ESCAPE.search(body):
+    if body.count(b"&") >= MAX_FIELDS or _NO_ESCAPE.search(body):
         raise ValueError("too many fields, or a percent sign that escapes nothing")
     form = {}
     for field in body.split(b"&") if body else ():

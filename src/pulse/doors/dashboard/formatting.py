@@ -98,8 +98,8 @@ def ago(value: datetime | None) -> Markup:
 
 
 def words(value: str) -> str:
-    """DEAD_LETTERED as people say it, and what is canceled in one spelling: an alarm's state has the other one."""
-    return value.lower().replace("_", " ").replace("cancelled", "canceled")
+    """DEAD_LETTERED as people say it, and what is cancelled in one spelling: an alarm's state has the other one."""
+    return value.lower().replace("_", " ").replace("cancelled", "cancelled")
 
 
 def short(value: object) -> Markup:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
 from pulse.doors.dashboard.cookies import KEY, read_cookie
-from pulse.doors.dashboard.live import MOST_OF_MANY, MOST_OF_ONE, Share
+from pulse.doors.dashboard.live import MAX_OF_MANY, MAX_OF_ONE, Share
 from pulse.doors.http.errors import Refused
 from pulse.doors.http.requests.front import is_foreign
 from pulse.doors.http.requests.proxies import address_of
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from pulse.doors.http.services import Services
 
-LOOKING = Right.SEE  # what a token must grant for its holder to come in
+VIEWING = Right.VIEW  # what a token must grant for its holder to come in
 SECURE_COOKIE, COOKIE = "__Host-pulse", "pulse_session"
 FORM_WORD = "csrf"
 HEADER_WORD = "x-pulse-csrf"
 SHORTEST_LOCK = 60.0  # seconds
-MOST_FAILURES = 10  # of signing in, within that time, from one address
-MOST_ADDRESSES = 10_000
+MAX_FAILURES = 10  # of signing in, within that time, from one address
+MAX_ADDRESSES = 10_000
 
 HEADERS = {
     "content-security-policy": (
@@ -110,10 +110,10 @@ class Guard:
     def shares(self, request: Request, visitor: Visitor) -> tuple[Share, ...]:
         """As whose a stream counts. Of the token, too: whoever has one can open as many sessions as they like."""
         if visitor.secret is None:
-            return (Share("Your address", address_of(request, self._proxies), MOST_OF_MANY),)
+            return (Share("Your address", address_of(request, self._proxies), MAX_OF_MANY),)
         return (
-            Share("Your session", visitor.word, MOST_OF_ONE),
-            Share("Your token", visitor.caller.digest, MOST_OF_MANY),
+            Share("Your session", visitor.word, MAX_OF_ONE),
+            Share("Your token", visitor.caller.digest, MAX_OF_MANY),
         )
 
     # --- signing in and out
@@ -131,7 +131,7 @@ class Guard:
             raise Unauthenticated("this token is not known here")
         check_usable(token)
         caller = Caller(token.name, token.scopes)
-        if not caller.may(LOOKING, "*"):
+        if not caller.may(VIEWING, "*"):
             has = ", ".join(map(str, token.scopes))
             raise Forbidden(token.name, f"lacks the scope read, which it needs to look at the dashboard; it has {has}")
         return await self._services.engine.sessions.open(hash_of(secret.strip()))
@@ -142,10 +142,10 @@ class Guard:
 
     def _count_failure(self, address: str) -> None:
         """Refuse further wrong tokens of an address that has sent many within a minute."""
-        if len(self._failures) >= MOST_ADDRESSES:
+        if len(self._failures) >= MAX_ADDRESSES:
             self._failures.clear()
-        seen = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))
-        is_guessing = len(seen) == MOST_FAILURES and self._clock() - seen[0] <= SHORTEST_LOCK
+        seen = self._failures.setdefault(address, deque(maxlen=MAX_FAILURES))
+        is_guessing = len(seen) == MAX_FAILURES and self._clock() - seen[0] <= SHORTEST_LOCK
         seen.append(self._clock())
         if is_guessing:
             raise Refused(429, "limit_exceeded", "too many tokens that are not known here: wait a minute")

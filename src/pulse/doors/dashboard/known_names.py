@@ -8,7 +8,7 @@ from pulse.model.list_filters import ScheduleSearch
 from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
-    from pulse.doors.dashboard.pages import Look
+    from pulse.doors.dashboard.pages import PageRequest
 
 MOST = 200  # topics and schedules that are looked at
 
@@ -18,9 +18,9 @@ class KnownNames(NamedTuple):
     topics: list[str]
 
 
-async def known_names(look: Look) -> KnownNames:
+async def known_names(look: PageRequest) -> KnownNames:
     """Only what the visitor may submit to, and none for those who may not look at lists."""
-    if not look.may(Right.SEE):
+    if not look.may(Right.VIEW):
         return KnownNames([], [])
     engine = look.served.engine
     queued = [count.topic for count in await engine.jobs.counts()]

@@ -1,8 +1,8 @@
 """How do pages stay fresh without each of them asking the database?
 
-Whoever looks at the same thing with the same rights is in one `Room`. A room looks once for all of them, and sends what
-it saw if that differs from what it sent before. So the database is asked as often for ten viewers as for one, and not
-at all when nobody looks. A look that takes long is taken less often.
+Viewers of the same page with the same rights share one `LiveGroup`. The group draws the page once for all of them, and
+sends it if it differs from what was sent before. So the database is asked as often for ten viewers as for one, and not
+at all when nobody looks. A page that takes long to draw is drawn less often.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pulse.model.errors import PulseError
 
 log = logging.getLogger("pulse.dashboard")
 
-MOST_VIEWERS = 1_000
-MOST_ROOMS = 200  # each looks for itself, for a tenth of the time at most: together they must leave connections free
-MOST_OF_ONE = 20  # streams of a session
-MOST_OF_MANY = 100  # of a token or an address, which several people may share: others get at least half of the rooms
+MAX_VIEWERS = 1_000
+MAX_GROUPS = 200  # each looks for itself, for a tenth of the time at most: together they must leave connections free
+MAX_OF_ONE = 20  # streams of a session
+MAX_OF_MANY = 100  # of a token or an address, which several people may share: others get at least half of the rooms
 BREATH = 15.0  # seconds between signs of life, so that proxies and browsers keep the connection
 REST = 10  # a look that took so long is taken again after so many times as long, at the earliest
 REST_IN_TROUBLE = 1  # most of it was waiting for the database, and viewers want to know when that is back
@@ -32,7 +32,7 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 Draw = Callable[[], Awaitable[str]]
 
 
-class News(NamedTuple):
+class PageUpdate(NamedTuple):
     """What viewers are sent: a fresh page, or why there is none."""
 
     event: str  # page, trouble, full, gone, or breath
@@ -54,15 +54,15 @@ class Share(NamedTuple):
     most: int
 
 
-class Room:
+class LiveGroup:
     """Those who look at one thing."""
 
     def __init__(self, draw: Draw, every: float) -> None:
         self._draw = draw
         self._every = every
-        self._viewers: set[asyncio.Queue[News]] = set()
+        self._viewers: set[asyncio.Queue[PageUpdate]] = set()
         self._touched = asyncio.Event()
-        self._newest: News | None = None
+        self._newest: PageUpdate | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -73,17 +73,19 @@ class Room:
         """Something was done here: look again at once."""
         self._touched.set()
 
-    def enter(self) -> asyncio.Queue[News]:
-        viewer: asyncio.Queue[News] = asyncio.Queue(maxsize=8)
+    def enter(self) -> asyncio.Queue[PageUpdate]:
+        viewer: asyncio.Queue[PageUpdate] = asyncio.Queue(maxsize=8)
         self._viewers.add(viewer)
         if self._newest is not None:
             viewer.put_nowait(self._newest)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="pulse live room")
-            self._task.add_done_callback(lambda _: self._tell(News("gone")))  # nobody waits for news that cannot come
+            self._task.add_done_callback(
+                lambda _: self._tell(PageUpdate("gone"))
+            )  # nobody waits for news that cannot come
         return viewer
 
-    def leave(self, viewer: asyncio.Queue[News]) -> None:
+    def leave(self, viewer: asyncio.Queue[PageUpdate]) -> None:
         self._viewers.discard(viewer)
         if self.is_empty:
             self.close()
@@ -92,7 +94,7 @@ class Room:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._tell(News("gone"))
+        self._tell(PageUpdate("gone"))
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -108,16 +110,16 @@ class Room:
                 async with asyncio.timeout(max(self._every, rest * (clock() - began))):
                     await self._touched.wait()
 
-    async def _look(self) -> News:
+    async def _look(self) -> PageUpdate:
         try:
-            return News("page", await self._draw())
+            return PageUpdate("page", await self._draw())
         except PulseError as error:
-            return News("trouble", str(error))
+            return PageUpdate("trouble", str(error))
         except Exception:
             log.exception("a page could not be drawn")
-            return News("trouble", "this page could not be drawn; the server's log says why")
+            return PageUpdate("trouble", "this page could not be drawn; the server's log says why")
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: PageUpdate) -> None:
         """The newest counts: whoever is slow to read misses what came before."""
         for viewer in self._viewers:
             if viewer.full():
@@ -129,7 +131,7 @@ class Live:
     """The rooms of a server."""
 
     def __init__(self) -> None:
-        self._rooms: dict[Hashable, Room] = {}
+        self._rooms: dict[Hashable, LiveGroup] = {}
         self._viewers = 0
         self._held: Counter[Hashable] = Counter()  # streams, by who has them
         self._is_closed = False
@@ -149,25 +151,25 @@ class Live:
         for share in shares:
             if self._held[share.holder] >= share.most:
                 return f"{share.whose} has {share.most:,} pages open that are kept fresh, which is all it can have."
-        if self._viewers >= MOST_VIEWERS:
-            return f"This server has {MOST_VIEWERS:,} viewers, which is all it takes."
-        if key not in self._rooms and len(self._rooms) >= MOST_ROOMS:
-            return f"This server keeps {MOST_ROOMS:,} different pages fresh, which is all it takes."
+        if self._viewers >= MAX_VIEWERS:
+            return f"This server has {MAX_VIEWERS:,} viewers, which is all it takes."
+        if key not in self._rooms and len(self._rooms) >= MAX_GROUPS:
+            return f"This server keeps {MAX_GROUPS:,} different pages fresh, which is all it takes."
         return None
 
     async def follow(
         self, key: Hashable, draw: Draw, every: float, *, shares: Sequence[Share] = ()
-    ) -> AsyncIterator[News]:
+    ) -> AsyncIterator[PageUpdate]:
         """What there is to see under this key, from now on and whenever it changes; or why that cannot be had. It is
         told as news, since a browser does not show its page with what words a stream was refused."""
         if self._is_closed:
             return
         if why := self._why_full(key, shares):
-            yield News("full", why)
+            yield PageUpdate("full", why)
             return
         room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[key] = Room(draw, every)
+            room = self._rooms[key] = LiveGroup(draw, every)
         viewer = room.enter()
         self._viewers += 1
         self._held.update(share.holder for share in shares)
@@ -191,9 +193,9 @@ class Live:
                 del self._held[share.holder]
 
 
-async def _next(viewer: asyncio.Queue[News]) -> News:
+async def _next(viewer: asyncio.Queue[PageUpdate]) -> PageUpdate:
     try:
         async with asyncio.timeout(BREATH):
             return await viewer.get()
     except TimeoutError:
-        return News("breath")
+        return PageUpdate("breath")

@@ -8,20 +8,20 @@ from typing import Any
 import msgspec
 
 from pulse.doors.dashboard.drawing import url
-from pulse.doors.dashboard.pages import Action, Look, Said, View
-from pulse.doors.dashboard.workers import MOST_TOPICS as MOST_TOPICS_EACH
+from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
+from pulse.doors.dashboard.workers import MAX_TOPICS as MAX_TOPICS_EACH
 from pulse.doors.dashboard.workers import lines
 from pulse.model.errors import InvalidInput
 from pulse.model.jobs import JobStatus
 from pulse.model.statistics import Concern, ConcernKind, Point, Range
 from pulse.model.tokens import Right
 
-MOST_WORKERS = 10  # the page of workers has all
-MOST_TOPICS = 100  # on the first page; those in trouble and the busiest first
+MAX_WORKERS = 10  # the page of workers has all
+MAX_TOPICS = 100  # on the first page; those in trouble and the busiest first
 HALF, NEARLY_ALL = "half within", "95 % within"  # a length, which a legend has beside it
 
 
-async def overview(look: Look) -> dict[str, Any]:
+async def overview(look: PageRequest) -> dict[str, Any]:
     shown = read_range(look.given("range"))
     statistics = look.served.engine.statistics
     facts = await statistics.overview()
@@ -33,14 +33,14 @@ async def overview(look: Look) -> dict[str, Any]:
         "title": "Overview",
         "facts": facts,
         "concerns": [(concern, link_of(concern)) for concern in facts.concerns],
-        "topics": topics[:MOST_TOPICS],
-        "more_topics": max(0, len(topics) - MOST_TOPICS),
+        "topics": topics[:MAX_TOPICS],
+        "more_topics": max(0, len(topics) - MAX_TOPICS),
         "charts": charts(points),
         "range": shown,
         "ranges": list(Range),
         "states": [(status, facts.count(status)) for status in JobStatus],
-        "workers": lines(facts.workers)[:MOST_WORKERS],
-        "most_topics": MOST_TOPICS_EACH,
+        "workers": lines(facts.workers)[:MAX_WORKERS],
+        "most_topics": MAX_TOPICS_EACH,
         "slots": sum(worker.slots for worker in facts.workers),
         "busy": sum(worker.busy for worker in facts.workers),
     }
@@ -110,21 +110,21 @@ def link_of(concern: Concern) -> str:
     return url("/")
 
 
-async def pause_topic(look: Look, form: Mapping[str, str]) -> Said:
+async def pause_topic(look: PageRequest, form: Mapping[str, str]) -> Toast:
     topic = look.path["topic"]
     look.caller.check(Right.OPERATE, topic)
     await look.served.engine.jobs.pause(topic, reason=form.get("reason", ""))
-    return Said(f"{topic} is paused: what runs goes on, and nothing new is claimed")
+    return Toast(f"{topic} is paused: what runs goes on, and nothing new is claimed")
 
 
-async def resume_topic(look: Look, _form: Mapping[str, str]) -> Said:
+async def resume_topic(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     topic = look.path["topic"]
     look.caller.check(Right.OPERATE, topic)
     was_paused = await look.served.engine.jobs.resume(topic)
-    return Said(f"{topic} goes on" if was_paused else f"{topic} was not paused")
+    return Toast(f"{topic} goes on" if was_paused else f"{topic} was not paused")
 
 
-VIEWS = (View("/", "overview.html", overview, Right.SEE, every=1.0),)
+VIEWS = (View("/", "overview.html", overview, Right.VIEW, every=1.0),)
 ACTIONS = (
     Action("/topics/{topic}/pause", pause_topic, Right.OPERATE),
     Action("/topics/{topic}/resume", resume_topic, Right.OPERATE),

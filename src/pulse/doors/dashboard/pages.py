@@ -22,7 +22,7 @@ LONGEST_FIELD = 2_000  # characters of a query's value
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageRequest:
     """Someone looks at something: who, at what, and by which way it is found."""
 
     served: Services
@@ -42,7 +42,7 @@ class Look:
 
 
 # What fills the template. `title` is the page's; `status`, if there, is that of the answer.
-Facts = Callable[[Look], Awaitable[dict[str, Any]]]
+Facts = Callable[[PageRequest], Awaitable[dict[str, Any]]]
 
 
 class View(NamedTuple):
@@ -55,13 +55,13 @@ class View(NamedTuple):
     is_part: bool = False  # of a page: answered without the frame around it
 
 
-class Said(NamedTuple):
+class Toast(NamedTuple):
     """What was done. The page stays, and shows it."""
 
     text: str
 
 
-class Goto(NamedTuple):
+class Redirect(NamedTuple):
     """What was done, and where one should look now."""
 
     path: str
@@ -75,7 +75,7 @@ class Part(NamedTuple):
     facts: dict[str, Any]
 
 
-class Elsewhere(Exception):
+class RedirectTo(Exception):
     """What was asked for has a page of its own."""
 
     def __init__(self, path: str) -> None:
@@ -83,8 +83,8 @@ class Elsewhere(Exception):
         self.path = path
 
 
-Outcome = Said | Goto | Part
-Do = Callable[[Look, Mapping[str, str]], Awaitable[Outcome]]
+Outcome = Toast | Redirect | Part
+Do = Callable[[PageRequest, Mapping[str, str]], Awaitable[Outcome]]
 
 
 class Action(NamedTuple):

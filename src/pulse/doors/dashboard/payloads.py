@@ -11,10 +11,10 @@ from pulse.engine.masks import mask_one
 from pulse.model.redaction import Redaction
 
 if TYPE_CHECKING:
-    from pulse.doors.dashboard.pages import Look
+    from pulse.doors.dashboard.pages import PageRequest
 
 
-async def shown_json(look: Look, text: str | None) -> str | None:
+async def shown_json(look: PageRequest, text: str | None) -> str | None:
     """With its marked fields hidden: payloads come without them already, but a result may repeat one."""
     if text is None:
         return None
@@ -22,7 +22,7 @@ async def shown_json(look: Look, text: str | None) -> str | None:
     return pretty(masked)
 
 
-def editable_json(_look: Look, text: str) -> str:
+def editable_json(_look: PageRequest, text: str) -> str:
     """All of it, for a field that is sent back."""
     if len(text) > LONGEST_TEXT:
         return text

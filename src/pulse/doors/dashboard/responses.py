@@ -12,7 +12,7 @@ from pulse.doors.dashboard.cookies import TEXT, read_cookie
 from pulse.doors.dashboard.drawing import draw
 from pulse.doors.dashboard.formatting import visible
 from pulse.doors.dashboard.guard import HEADERS
-from pulse.doors.dashboard.pages import Goto, Said
+from pulse.doors.dashboard.pages import Redirect, Toast
 from pulse.doors.http.errors import Refused, log
 from pulse.doors.status_codes import http_status_of
 from pulse.model.errors import PulseError
@@ -39,9 +39,9 @@ def sent_by_script(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def told(outcome: Said | Goto) -> Response:
+def told(outcome: Toast | Redirect) -> Response:
     """To the script that sent a form: what to show, or where to go."""
-    if isinstance(outcome, Goto):
+    if isinstance(outcome, Redirect):
         answer = Response(status_code=204, headers=HEADERS | {"hx-redirect": outcome.path})
         return say_once(answer, outcome.text)
     return Response(status_code=204, headers=HEADERS | _word("good", outcome.text))

@@ -6,26 +6,26 @@ from typing import Any
 
 from pulse.doors.dashboard.jobs.list import lines
 from pulse.doors.dashboard.overview import charts, read_range
-from pulse.doors.dashboard.pages import Look, View
+from pulse.doors.dashboard.pages import PageRequest, View
 from pulse.model.jobs import JobFilter, JobStatus
 from pulse.model.statistics import ALL_TOPICS, Range, TopicFacts
 from pulse.model.text import check_topic
 from pulse.model.tokens import Right
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 ACTING = Right.OPERATE
 FAILURES = 10
 
 
-async def one_topic(look: Look) -> dict[str, Any]:
+async def one_topic(look: PageRequest) -> dict[str, Any]:
     name = check_topic(look.path["topic"])
-    look.caller.check(LOOKING, name)
+    look.caller.check(VIEWING, name)
     shown = read_range(look.given("range"))
     engine = look.served.engine
     overview = await engine.statistics.overview()
     empty = TopicFacts(name, {}, False, None, 0.0, 0.0, None)
     facts = next((topic for topic in overview.topics if topic.topic == name), empty)
-    dead = await engine.jobs.find_heads(JobFilter(topic=name, status=JobStatus.DEAD_LETTERED), limit=FAILURES)
+    dead = await engine.jobs.list_heads(JobFilter(topic=name, status=JobStatus.DEAD_LETTERED), limit=FAILURES)
     pauses = {pause.topic: pause for pause in await engine.jobs.pauses()}
     return {
         "title": name,
@@ -43,4 +43,4 @@ async def one_topic(look: Look) -> dict[str, Any]:
     }
 
 
-VIEWS = (View("/topics/{topic}", "topic.html", one_topic, LOOKING),)
+VIEWS = (View("/topics/{topic}", "topic.html", one_topic, VIEWING),)

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from pulse import __version__
-from pulse.doors.dashboard.pages import Look, View
+from pulse.doors.dashboard.pages import PageRequest, View
 from pulse.model.tokens import Right
 from pulse.model.workers import WorkerSeen
 
-LOOKING = Right.SEE
-MOST_TOPICS = 8  # of one worker, on the page
+VIEWING = Right.VIEW
+MAX_TOPICS = 8  # of one worker, on the page
 
 
-async def all_workers(look: Look) -> dict[str, Any]:
-    look.caller.check(LOOKING, "*")
+async def all_workers(look: PageRequest) -> dict[str, Any]:
+    look.caller.check(VIEWING, "*")
     workers = list(await look.served.workers())
     return {
         "title": "Workers",
@@ -25,7 +25,7 @@ async def all_workers(look: Look) -> dict[str, Any]:
         "servers": {worker.server for worker in workers} - {""},
         "others": sum(has_other_version(worker) for worker in workers),
         "version": __version__,
-        "most_topics": MOST_TOPICS,
+        "most_topics": MAX_TOPICS,
     }
 
 
@@ -41,4 +41,4 @@ def has_other_version(worker: WorkerSeen) -> bool:
     return name in ("", "pulse-python") and bool(version) and version != __version__
 
 
-VIEWS = (View("/workers", "workers.html", all_workers, LOOKING),)
+VIEWS = (View("/workers", "workers.html", all_workers, VIEWING),)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pulse.doors.access import LOCAL
 from pulse.doors.grpc.errors import Context, answering
-from pulse.doors.owners import filter_to_list, find_to_see, find_to_tend, owner_to_set
+from pulse.doors.owners import filter_to_list, find_to_manage, find_to_see, owner_to_set
 from pulse.doors.page_size import how_many_fit
 from pulse.engine.alarms.use_cases import OVERLAP
 from pulse.model.tokens import Right
@@ -60,10 +60,10 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
     async def ListAlarms(self, request: pb.ListAlarmsRequest, _context: Context) -> pb.ListAlarmsResponse:
         wanted = filter_to_list(self._caller(), wire.read_alarm_filter(request.filter))
         after = request.after or None
-        page = await self._alarms.find(wanted, after=after, limit=request.limit or PAGE)
+        page = await self._alarms.list_page(wanted, after=after, limit=request.limit or PAGE)
         alarms = [wire.write_alarm(alarm) for alarm in page.alarms]
         if len(alarms) > (fitting := how_many_fit((alarm.ByteSize() for alarm in alarms), self._page_bytes)):
-            page = await self._alarms.find(wanted, after=after, limit=fitting)
+            page = await self._alarms.list_page(wanted, after=after, limit=fitting)
             alarms = [wire.write_alarm(alarm) for alarm in page.alarms]
         return pb.ListAlarmsResponse(alarms=alarms, next=page.next)
 
@@ -114,4 +114,4 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
 
     async def _find(self, request: Named) -> Alarm:
         """Once the caller may tend it."""
-        return await find_to_tend(self._alarms, self._caller(), request.name, request.owner)
+        return await find_to_manage(self._alarms, self._caller(), request.name, request.owner)

@@ -11,7 +11,7 @@ from pulse.wire.v1 import pulse_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pulse.model.jobs import Answer
+    from pulse.model.jobs import ReportStatus
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Items(Generic[T]):
                 refusal = pb.Refusal(id=message.job_id[:ID_LIMIT], code=error.code, message=str(error))
                 self.refusals.append(refusal)
 
-    def write_answers(self, answers: Sequence[Answer]) -> list[Any]:
+    def write_answers(self, answers: Sequence[ReportStatus]) -> list[Any]:
         """Return the answers to what was read, with the refused ones in their places."""
         written = convert.write_answers(answers)
         if not self._refused:

@@ -80,7 +80,7 @@ class JobsDoor(pb_grpc.JobsServicer):
     async def CancelJob(self, request: pb.CancelJobRequest, _context: Context) -> pb.Job:
         job_id = convert.read_id(request.id)
         job = await self._jobs.get(job_id)
-        self._check("tend", job.topic)
+        self._check("manage", job.topic)
         return convert.write_job(await self._jobs.cancel(job_id, reason=request.reason))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulse.engine.jobs.use_cases import Outcomes
 
 PAGE = 50
-SEE, ACT = "see", "operate"
+VIEW, ACT = "view", "operate"
 
 Workers = Callable[[], Awaitable[Iterable[WorkerSeen]]]
 
@@ -35,8 +35,8 @@ class OperateDoor(pb_grpc.OperateServicer):
     def __init__(self, engine: Engine, *, workers: Workers = nobody, check: Check = allow) -> None:
         self._jobs = engine.jobs
         self._redaction = engine.settings.redaction
-        self._find = as_shown(engine.jobs.find, self._redaction)
-        self._find_heads = as_shown(engine.jobs.find_heads, self._redaction)
+        self._find = as_shown(engine.jobs.list_page, self._redaction)
+        self._find_heads = as_shown(engine.jobs.list_heads, self._redaction)
         self._explain = engine.explain
         self._statistics = engine.statistics
         self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
@@ -46,7 +46,7 @@ class OperateDoor(pb_grpc.OperateServicer):
     @answering
     async def ListJobs(self, request: pb.ListJobsRequest, _context: Context) -> pb.ListJobsResponse:
         wanted = convert.read_filter(request.filter)
-        self._check(SEE, wanted.topic or "*")
+        self._check(VIEW, wanted.topic or "*")
         after = request.after or None
         page = await self._find(wanted, after=after, limit=request.limit or PAGE)
         jobs = [convert.write_job(job) for job in page.jobs]
@@ -58,14 +58,14 @@ class OperateDoor(pb_grpc.OperateServicer):
     @answering
     async def ListAttempts(self, request: pb.ListAttemptsRequest, _context: Context) -> pb.ListAttemptsResponse:
         job = await self._jobs.get(convert.read_id(request.id))
-        self._check(SEE, job.topic)
+        self._check(VIEW, job.topic)
         attempts = await self._jobs.attempts(job.id)
         return pb.ListAttemptsResponse(attempts=[convert.write_attempt(attempt) for attempt in attempts])
 
     @answering
     async def ExplainJob(self, request: pb.ExplainJobRequest, _context: Context) -> pb.Explanation:
         found = await self._explain(convert.read_id(request.id))
-        self._check(SEE, found.topic)
+        self._check(VIEW, found.topic)
         return convert_watching.write_explanation(found)
 
     @answering
@@ -105,7 +105,7 @@ class OperateDoor(pb_grpc.OperateServicer):
 
     @answering
     async def ListTopics(self, _request: pb.ListTopicsRequest, _context: Context) -> pb.ListTopicsResponse:
-        self._check(SEE, "*")
+        self._check(VIEW, "*")
         topics, pauses = await self._jobs.counts(), await self._jobs.pauses()
         return pb.ListTopicsResponse(
             topics=[convert.write_topic(topic) for topic in topics],
@@ -114,12 +114,12 @@ class OperateDoor(pb_grpc.OperateServicer):
 
     @answering
     async def ListWorkers(self, _request: pb.ListWorkersRequest, _context: Context) -> pb.ListWorkersResponse:
-        self._check(SEE, "*")
+        self._check(VIEW, "*")
         return pb.ListWorkersResponse(workers=[convert.write_worker(worker) for worker in await self._workers()])
 
     @answering
     async def GetOverview(self, _request: pb.GetOverviewRequest, _context: Context) -> pb.Overview:
-        self._check(SEE, "*")
+        self._check(VIEW, "*")
         return convert_watching.write_overview(await self._statistics.overview())
 
     async def _read_ids(self, texts: Sequence[str]) -> list[UUID]:

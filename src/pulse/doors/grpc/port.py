@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pulse.settings import Settings
 
-MOST_STREAMS = 10_000  # of one connection: as many as may wait for jobs at a server, which a client does on one
+MAX_STREAMS = 10_000  # of one connection: as many as may wait for jobs at a server, which a client does on one
 PACKAGE = pb.DESCRIPTOR.package
 ALIVE = health_pb2.HealthCheckResponse.SERVING
 
@@ -81,7 +81,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_limit),
         ("grpc.max_send_message_length", settings.message_limit),
-        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
         # Half-open connections are found within 40 s, also those of clients that only wait.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError
 
 from pulse.model.errors import InvalidInput, PulseError
 
-MOST_OF_ONE = 60_000  # values of one message: more than the largest batch has items, and a worker can hold claims
-MOST_VALUES = 500_000  # of one request: fifty for each job of the largest batch, and some 30 MiB once they are read
+MAX_OF_ONE = 60_000  # values of one message: more than the largest batch has items, and a worker can hold claims
+MAX_VALUES = 500_000  # of one request: fifty for each job of the largest batch, and some 30 MiB once they are read
 OF_A_MESSAGE = 3  # a message within is as many values more, since even an empty one takes hundreds of bytes
-SMALL = 2 * MOST_OF_ONE  # bytes: in no more there cannot be too many, as each value has two at least
+SMALL = 2 * MAX_OF_ONE  # bytes: in no more there cannot be too many, as each value has two at least
 
 
 class Unreadable:
@@ -32,7 +32,7 @@ class Unreadable:
 
 UNREADABLE = Unreadable(InvalidInput("the bytes of the request are not the message this method takes"))
 TOO_MANY = Unreadable(
-    InvalidInput(f"more than {MOST_OF_ONE:,} values of one message, or {MOST_VALUES:,} in all: send them in parts")
+    InvalidInput(f"more than {MAX_OF_ONE:,} values of one message, or {MAX_VALUES:,} in all: send them in parts")
 )
 
 
@@ -64,7 +64,7 @@ def _forgiving(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
     parts = _parts_of(read.__self__.DESCRIPTOR)  # type: ignore[attr-defined]  # the message's class
 
     def try_to_read(raw: bytes) -> object:
-        if len(raw) > SMALL and _count(raw, 0, len(raw), parts, MOST_VALUES) < 0:
+        if len(raw) > SMALL and _count(raw, 0, len(raw), parts, MAX_VALUES) < 0:
             return TOO_MANY
         try:
             return read(raw)
@@ -93,7 +93,7 @@ def _count(raw: bytes, at: int, end: int, parts: Parts, left: int) -> int:
     What is malformed is left to whoever reads it. Most numbers have one byte, and to call a function for each would
     take twice as long.
     """
-    for _ in range(MOST_OF_ONE):
+    for _ in range(MAX_OF_ONE):
         if at >= end or left < 0:
             return left
         left -= 1

@@ -52,12 +52,12 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     @answering
     async def ListSchedules(self, request: pb.ListSchedulesRequest, _context: Context) -> pb.ListSchedulesResponse:
         wanted = wire.read_schedule_filter(request.filter)
-        self._check("see", wanted.topic or "*")
+        self._check("view", wanted.topic or "*")
         after = request.after or None
-        page = await self._schedules.find(wanted, after=after, limit=request.limit or PAGE)
+        page = await self._schedules.list_page(wanted, after=after, limit=request.limit or PAGE)
         schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
         if len(schedules) > (fitting := how_many_fit((each.ByteSize() for each in schedules), self._page_bytes)):
-            page = await self._schedules.find(wanted, after=after, limit=fitting)
+            page = await self._schedules.list_page(wanted, after=after, limit=fitting)
             schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
         return pb.ListSchedulesResponse(schedules=schedules, next=page.next)
 
@@ -72,26 +72,26 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
 
     @answering
     async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name, "tend")
+        schedule = await self._find(request.name, "manage")
         return wire.write_schedule(
             await self._schedules.checked_for(schedule.job.routed_topic).pause(schedule.id, reason=request.reason)
         )
 
     @answering
     async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name, "tend")
+        schedule = await self._find(request.name, "manage")
         return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).resume(schedule.id))
 
     @answering
     async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
-        schedule = await self._find(request.name, "tend")
+        schedule = await self._find(request.name, "manage")
         return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).delete(schedule.id))
 
     @answering
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
         job_id = convert.read_id(request.id) if request.id else None
         check_given_id("id", job_id)
-        schedule = await self._find(request.name, "tend")
+        schedule = await self._find(request.name, "manage")
         return wire.write_fire(
             await self._schedules.checked_for(schedule.job.routed_topic).trigger(schedule.id, job_id=job_id)
         )
@@ -101,7 +101,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         self, request: pb.BackfillScheduleRequest, _context: Context
     ) -> pb.BackfillScheduleResponse:
         start, end = _read_given(request, "start"), _read_given(request, "end")
-        schedule = await self._find(request.name, "tend")
+        schedule = await self._find(request.name, "manage")
         backfill = await self._schedules.checked_for(schedule.job.routed_topic).backfill(
             schedule.id,
             start=start,

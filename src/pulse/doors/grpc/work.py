@@ -24,19 +24,19 @@ from pulse.engine.dispatch.worker_stream import (
     HELD_LIMIT,
     POOLS_LIMIT,
     SILENCE,
-    Canceled,
+    AssignmentBatch,
+    CancelNotice,
     DeadLetterNotice,
-    Drain,
-    Handed,
+    DrainNotice,
     Message,
     Pool,
-    Replaced,
-    Seat,
+    ReplacedNotice,
+    WorkerStream,
     check_pool_count,
 )
-from pulse.engine.jobs.claims import Claimed
+from pulse.engine.jobs.claims import HasLease
 from pulse.model.errors import BatchTooLarge, StreamNotFound, StreamSilent, Unauthenticated
-from pulse.model.jobs import BATCH_LIMIT, Answer, JobStatus, Lease, check_size
+from pulse.model.jobs import BATCH_LIMIT, JobStatus, Lease, ReportStatus, check_size
 from pulse.model.text import check_name
 from pulse.model.tokens import Right
 from pulse.telemetry.tracing import note_dispatch
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.stream")
 
-T = TypeVar("T", bound=Claimed)
+T = TypeVar("T", bound=HasLease)
 
 VERSION_LIMIT = 100  # characters; what is longer is cut
 PING_EVERY = 5.0  # seconds of silence
@@ -74,12 +74,12 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._dispatcher = dispatcher
         self._lease: timedelta = engine.settings.lease
         self._traces_as_child = engine.settings.trace_as_child
-        self._streams: dict[str, Seat] = {}
+        self._open_streams: dict[str, WorkerStream] = {}
         self._warned_of: set[str] = set()
 
     async def until_streams_end(self, seconds: float) -> None:
         give_up_at = time.monotonic() + seconds
-        while self._streams and time.monotonic() < give_up_at:  # noqa: ASYNC110  rare, and soon over
+        while self._open_streams and time.monotonic() < give_up_at:  # noqa: ASYNC110  rare, and soon over
             await asyncio.sleep(0.01)
 
     # --- the stream
@@ -89,110 +89,112 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         worker, pools = _worker(request), _read_pools(request)
         for topic in {topic for pool in pools for topic in pool.topics}:
             caller.get().check(Right.WORK, topic)
-        seat = Seat(worker, pools, version=_read_version(request), wants_dead_letters=request.wants_dead_letters)
-        await self._move_in(seat, request)
-        stream = secrets.token_hex(8)
-        self._streams[stream] = seat
-        watching = asyncio.create_task(self._end_if_stuck(seat, context, asyncio.current_task()))
+        stream = WorkerStream(
+            worker, pools, version=_read_version(request), wants_dead_letters=request.wants_dead_letters
+        )
+        await self._move_in(stream, request)
+        name = secrets.token_hex(8)
+        self._open_streams[name] = stream
+        watching = asyncio.create_task(self._end_if_stuck(stream, context, asyncio.current_task()))
         try:
-            hello = pb.Hello(stream=stream, worker=worker, server_time=convert.write_clock(time.monotonic()))
+            hello = pb.Hello(stream=name, worker=worker, server_time=convert.write_clock(time.monotonic()))
             yield pb.StreamJobsResponse(hello=hello)
-            async for message in self._messages(seat):
+            async for message in self._messages(stream):
                 yield message
         finally:
-            del self._streams[stream]
+            del self._open_streams[name]
             watching.cancel()
-            await asyncio.shield(self._dispatcher.leave(seat))
+            await asyncio.shield(self._dispatcher.disconnect(stream))
 
-    async def _end_if_stuck(self, seat: Seat, context: Context, call: asyncio.Task[Any] | None) -> None:
+    async def _end_if_stuck(self, stream: WorkerStream, context: Context, call: asyncio.Task[Any] | None) -> None:
         """Who takes nothing holds its stream up within a write, where nobody looks at the time; and a call that is cut
         there leaves its stream to be closed whenever Python pleases."""
         patience = SILENCE + 2 * PING_EVERY
-        while not context.done() and time.monotonic() - seat.heard_at <= patience:  # noqa: ASYNC110
+        while not context.done() and time.monotonic() - stream.last_heard_at <= patience:  # noqa: ASYNC110
             await asyncio.sleep(PING_EVERY)
-        await asyncio.shield(self._dispatcher.leave(seat))
+        await asyncio.shield(self._dispatcher.disconnect(stream))
         if context.done():
             return
-        log.warning("%s takes nothing and says nothing: its stream is ended", seat.worker)
+        log.warning("%s takes nothing and says nothing: its stream is ended", stream.worker)
         with suppress(grpc.aio.AbortError, TimeoutError):
             async with asyncio.timeout(PING_EVERY):  # its end stands in line behind what was not taken
-                await end(context, StreamSilent(seat.worker, SILENCE), "StreamJobs")
+                await end(context, StreamSilent(stream.worker, SILENCE), "StreamJobs")
         if call is not None:
             call.cancel()
 
-    async def _move_in(self, seat: Seat, request: pb.StreamJobsRequest) -> None:
-        """Give it a seat. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
+    async def _move_in(self, stream: WorkerStream, request: pb.StreamJobsRequest) -> None:
+        """Give it a stream. One whose stream broke has first to be given up by whoever had it, here or elsewhere; then
         what it was sent and never got is given back."""
         if request.HasField("resume"):
             _check_held(request)
-            await self._resume(seat, [convert.read_lease(lease) for lease in request.resume.held])
-        if time.monotonic() - seat.connected_at > MOVED:  # it is elsewhere by now
-            raise StreamSilent(seat.worker, MOVED)
-        self._dispatcher.join(seat)
+            await self._resume(stream, [convert.read_lease(lease) for lease in request.resume.held])
+        if time.monotonic() - stream.connected_at > MOVED:  # it is elsewhere by now
+            raise StreamSilent(stream.worker, MOVED)
+        self._dispatcher.connect(stream)
 
-    async def _resume(self, seat: Seat, held: Sequence[Lease]) -> None:
+    async def _resume(self, stream: WorkerStream, held: Sequence[Lease]) -> None:
         asked_at = await self._engine.read_clock()
-        self._dispatcher.replace(seat.worker)
-        await self._engine.workers.take(seat)
-        await self._engine.wakeups.tell_moved(seat.worker)
+        self._dispatcher.replace(stream.worker)
+        await self._engine.workers.take(stream)
+        await self._engine.notifications.notify_moved(stream.worker)
         await asyncio.sleep(MOVING)
         before = asked_at + timedelta(seconds=2 * MOVING)
-        if given_back := await self._claims.release_unheld([seat.worker], held, before=before):
-            log.info("%s is back: %d jobs that never reached it are given back", seat.worker, given_back)
+        if given_back := await self._claims.release_unheld([stream.worker], held, before=before):
+            log.info("%s is back: %d jobs that never reached it are given back", stream.worker, given_back)
         claims = await self._claims.claims_of(held)
         for lease in held:
             claim = claims.get(lease.id)
-            if claim and (claim.worker, claim.lease_id) == (seat.worker, lease.lease_id):
-                seat.held[lease.id] = lease.lease_id
+            if claim and (claim.worker, claim.lease_id) == (stream.worker, lease.lease_id):
+                stream.held[lease.id] = lease.lease_id
 
-    async def _messages(self, seat: Seat) -> AsyncIterator[pb.StreamJobsResponse]:
+    async def _messages(self, stream: WorkerStream) -> AsyncIterator[pb.StreamJobsResponse]:
         checked_at = time.monotonic()
         while True:
             now = time.monotonic()
-            if now - seat.heard_at > SILENCE:
-                raise StreamSilent(seat.worker, SILENCE)
+            if now - stream.last_heard_at > SILENCE:
+                raise StreamSilent(stream.worker, SILENCE)
             if now - checked_at > PING_EVERY / 2:
                 checked_at = now
                 if not await self._access.still_allowed(caller.get()):
                     raise Unauthenticated("the token of this stream was revoked or has expired")
-            message = await seat.next(within=PING_EVERY)
-            yield self._written(message, seat)
-            if isinstance(message, Drain | Replaced):
+            message = await stream.next(within=PING_EVERY)
+            yield self._written(message, stream)
+            if isinstance(message, DrainNotice | ReplacedNotice):
                 return
 
-    def _written(self, message: Message | None, seat: Seat) -> pb.StreamJobsResponse:
+    def _written(self, message: Message | None, stream: WorkerStream) -> pb.StreamJobsResponse:
         match message:
-            case Handed(sequence, claims, claimed_at):
-                note_dispatch(claims, worker=seat.worker, claimed_at=claimed_at, as_child=self._traces_as_child)
+            case AssignmentBatch(sequence, claims, claimed_at):
+                note_dispatch(claims, worker=stream.worker, claimed_at=claimed_at, as_child=self._traces_as_child)
                 jobs = convert.write_assignments(claims, server_time=claimed_at, lease=self._lease)
                 return pb.StreamJobsResponse(sequence=sequence, assignments=jobs)
-            case Canceled(sequence, leases):
+            case CancelNotice(sequence, leases):
                 written = [convert.write_lease(lease) for lease in leases]
-                return pb.StreamJobsResponse(sequence=sequence, canceled=pb.Cancellations(jobs=written))
+                return pb.StreamJobsResponse(sequence=sequence, cancelled=pb.Cancellations(jobs=written))
             case DeadLetterNotice(sequence, job_ids):
                 told = pb.DeadLetters(job_ids=[str(job_id) for job_id in job_ids])
                 return pb.StreamJobsResponse(sequence=sequence, dead_letters=told)
-            case Drain(sequence):
+            case DrainNotice(sequence):
                 return pb.StreamJobsResponse(sequence=sequence, drain=pb.Drain())
-            case Replaced(sequence):
+            case ReplacedNotice(sequence):
                 return pb.StreamJobsResponse(sequence=sequence, replaced=pb.Replaced())
-        return pb.StreamJobsResponse(sequence=seat.taken, ping=pb.Ping())
+        return pb.StreamJobsResponse(sequence=stream.taken, ping=pb.Ping())
 
     @answering
     async def UpdateCredit(self, request: pb.UpdateCreditRequest, _context: Context) -> pb.UpdateCreditResponse:
-        seat = self._seat_of(request.credit.stream)
-        self._take_credit(request.credit, seat)
-        return pb.UpdateCreditResponse(server_time=convert.write_clock(time.monotonic()), sent=seat.sent)
+        stream = self._stream_of(request.credit.stream)
+        self._take_credit(request.credit, stream)
+        return pb.UpdateCreditResponse(server_time=convert.write_clock(time.monotonic()), sent=stream.sent)
 
-    def _seat_of(self, stream: str) -> Seat:
-        seat = self._streams.get(stream)
-        if seat is None or not seat.worker.startswith(f"{caller.get().name}/"):
-            raise StreamNotFound(stream)
-        return seat
+    def _stream_of(self, name: str) -> WorkerStream:
+        stream = self._open_streams.get(name)
+        if stream is None or not stream.worker.startswith(f"{caller.get().name}/"):
+            raise StreamNotFound(name)
+        return stream
 
-    def _take_credit(self, credit: pb.Credit, seat: Seat) -> None:
+    def _take_credit(self, credit: pb.Credit, stream: WorkerStream) -> None:
         free = list(credit.free[: POOLS_LIMIT + 1])  # one too many is refused as all of them are
-        self._dispatcher.offer(seat, received=credit.received, free=free, number=credit.number)
+        self._dispatcher.update_credit(stream, received=credit.received, free=free, number=credit.number)
 
     # --- what workers say
 
@@ -203,17 +205,19 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         caller.get().check_topics(request.topics)
         worker, leases = _worker(request), Items(request.leases, convert.read_lease)
         answers = await self._answers(worker, leases.read, self._claims.heartbeat, reserved=True)
-        ends = (Answer.LOST, Answer.CANCELED)
+        ends = (ReportStatus.LOST, ReportStatus.CANCELLED)
         gone = (lease for lease, answer in zip(leases.read, answers, strict=True) if answer in ends)
-        self._dispatcher.settled(worker, gone)
+        self._dispatcher.settle(worker, gone)
         return pb.HeartbeatResponse(answers=leases.write_answers(answers), refusals=leases.refusals)
 
     @answering
     async def ReportResults(self, request: pb.ReportResultsRequest, _context: Context) -> pb.ReportResultsResponse:
         check_size("reports", request.reports)
         worker, reports = _worker(request), Items(request.reports, convert.read_report)
-        if request.credit.stream in self._streams:  # before the reports are written: others may wait for the places
-            self._take_credit(request.credit, self._seat_of(request.credit.stream))
+        if (
+            request.credit.stream in self._open_streams
+        ):  # before the reports are written: others may wait for the places
+            self._take_credit(request.credit, self._stream_of(request.credit.stream))
         answers = await self._answers(worker, reports.read, self._claims.report)
         self._settle(worker, reports.read, answers)
         return pb.ReportResultsResponse(answers=reports.write_answers(answers), refusals=reports.refusals)
@@ -240,18 +244,18 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         is_dead = job.status is JobStatus.DEAD_LETTERED
         return pb.GetDeadLetterResponse(job=convert.write_job(job) if is_dead else None)
 
-    def _settle(self, worker: str, items: Sequence[Claimed], answers: Sequence[Answer]) -> None:
-        done = (item for item, answer in zip(items, answers, strict=True) if answer is not Answer.BUSY)
-        self._dispatcher.settled(worker, done)
+    def _settle(self, worker: str, items: Sequence[HasLease], answers: Sequence[ReportStatus]) -> None:
+        done = (item for item, answer in zip(items, answers, strict=True) if answer is not ReportStatus.BUSY)
+        self._dispatcher.settle(worker, done)
 
     async def _answers(
         self,
         worker: str,
         items: Sequence[T],
-        move: Callable[[Sequence[T]], Awaitable[list[Answer]]],
+        move: Callable[[Sequence[T]], Awaitable[list[ReportStatus]]],
         *,
         reserved: bool = False,
-    ) -> list[Answer]:
+    ) -> list[ReportStatus]:
         """Move what is this worker's to move. The rest is LOST, one by one: nobody speaks for another's claim, and a
         claim that a failover has lost must not take the others of its batch with it."""
         foreign = await self._foreign(worker, items, reserved=reserved)
@@ -260,9 +264,9 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
         self._warn_of_foreign(worker, foreign)
         own = [item for item in items if Lease(item.id, item.lease_id) not in foreign]
         moved = iter(await move(own) if own else [])
-        return [Answer.LOST if Lease(item.id, item.lease_id) in foreign else next(moved) for item in items]
+        return [ReportStatus.LOST if Lease(item.id, item.lease_id) in foreign else next(moved) for item in items]
 
-    async def _foreign(self, worker: str, items: Sequence[Claimed], *, reserved: bool) -> set[Lease]:
+    async def _foreign(self, worker: str, items: Sequence[HasLease], *, reserved: bool) -> set[Lease]:
         """Which of them are not this worker's. What this server handed out itself it knows; the rest the rows say."""
         known = self._dispatcher.held_by(worker)
         unknown = [Lease(item.id, item.lease_id) for item in items if known.get(item.id) != item.lease_id]

@@ -30,17 +30,17 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Answer(BaseModel):
+class ResponseBody(BaseModel):
     """What we send. It is written from the model's values by msgspec; this is its description, which tests compare."""
 
 
-class ErrorFacts(Answer):
+class ErrorFacts(ResponseBody):
     code: str = Field(description="For programs: it never changes.", examples=["job_not_found"])
     message: str = Field(description="For people.")
     details: dict[str, Any] = Field(description="The facts of the message, which differ from code to code.")
 
 
-class Error(Answer):
+class Error(ResponseBody):
     error: ErrorFacts
 
 

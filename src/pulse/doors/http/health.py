@@ -10,7 +10,7 @@ from starlette.responses import Response
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.errors import Refused, answer_with
-from pulse.doors.http.field_types import Answer
+from pulse.doors.http.field_types import ResponseBody
 from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
 from pulse.model.prometheus_text import CONTENT_TYPE
@@ -22,7 +22,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Well(Answer):
+class Well(ResponseBody):
     status: str
 
 
@@ -41,5 +41,5 @@ async def get_readiness(served: Served) -> Response:
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=TEXT)
 async def get_metrics(served: Served) -> Response:
-    caller.get().check(Right.SEE, "*")
+    caller.get().check(Right.VIEW, "*")
     return Response(await served.engine.metrics.scrape(), headers={"content-type": CONTENT_TYPE})

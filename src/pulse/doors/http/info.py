@@ -11,7 +11,7 @@ from starlette.responses import Response
 import pulse
 from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.errors import answer_with
-from pulse.doors.http.field_types import Answer, Seconds
+from pulse.doors.http.field_types import ResponseBody, Seconds
 from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
 from pulse.model.jobs import BATCH_LIMIT, PAGE_LIMIT
@@ -19,7 +19,7 @@ from pulse.model.jobs import BATCH_LIMIT, PAGE_LIMIT
 router = APIRouter(route_class=GuardedRoute, tags=["info"])
 
 
-class Info(Answer):
+class Info(ResponseBody):
     version: str
     server: str
     batch_limit: int

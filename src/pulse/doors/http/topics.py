@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
 from pulse.doors.http.errors import answer_with
-from pulse.doors.http.field_types import Answer, Seconds, Segment, fields_of
+from pulse.doors.http.field_types import ResponseBody, Seconds, Segment, fields_of
 from pulse.doors.http.jobs.bodies import ReasonGiven
 from pulse.doors.http.openapi import answers
 from pulse.doors.http.services import Served
@@ -21,28 +21,28 @@ from pulse.model.tokens import Right
 router = APIRouter(route_class=GuardedRoute, tags=["topics"])
 
 
-class Pause(Answer):
+class Pause(ResponseBody):
     topic: str = Field(description='"*": all of them.')
     reason: str
     paused_at: datetime
 
 
-class Resumed(Answer):
+class Resumed(ResponseBody):
     was_paused: bool
 
 
-class Topic(Answer):
+class Topic(ResponseBody):
     topic: str
     counts: dict[JobStatus, int] = Field(description="Jobs in each state that has any.")
     paused: bool
 
 
-class Topics(Answer):
+class Topics(ResponseBody):
     topics: list[Topic]
     pauses: list[Pause]
 
 
-class Worker(Answer):
+class Worker(ResponseBody):
     """A connected worker, seen within the last minute."""
 
     name: str
@@ -55,11 +55,11 @@ class Worker(Answer):
     seen_at: datetime
 
 
-class Workers(Answer):
+class Workers(ResponseBody):
     workers: list[Worker]
 
 
-class TopicFacts(Answer):
+class TopicFacts(ResponseBody):
     topic: str
     counts: dict[JobStatus, int] = Field(description="Jobs in each state that has any.")
     is_paused: bool
@@ -69,14 +69,14 @@ class TopicFacts(Answer):
     failing: float | None = Field(description="The share of attempts that failed lately; null: none ended.")
 
 
-class Concern(Answer):
+class Concern(ResponseBody):
     kind: str = Field(description="For programs; more may come.")
     text: str = Field(description="For people.")
     is_urgent: bool
     topic: str | None
 
 
-class Overview(Answer):
+class Overview(ResponseBody):
     """How things stand, at one moment."""
 
     at: datetime = Field(description="By the database's clock.")
@@ -94,7 +94,7 @@ class Overview(Answer):
 
 @router.get("/v1/topics", summary="List topics with their counts", response_model=Topics, responses=answers())
 async def list_topics(served: Served) -> Response:
-    caller.get().check(Right.SEE, "*")
+    caller.get().check(Right.VIEW, "*")
     jobs = served.engine.jobs
     return answer_with({"topics": await jobs.counts(), "pauses": await jobs.pauses()})
 
@@ -114,12 +114,12 @@ async def resume_topic(topic: Segment, served: Served) -> Response:
 
 @router.get("/v1/workers", summary="List connected workers", response_model=Workers, responses=answers())
 async def list_workers(served: Served) -> Response:
-    caller.get().check(Right.SEE, "*")
+    caller.get().check(Right.VIEW, "*")
     return answer_with({"workers": list(await served.workers())})
 
 
 @router.get("/v1/overview", summary="Tell how things stand", response_model=Overview, responses=answers())
 async def get_overview(served: Served) -> Response:
     """Depths, rates, workers and what needs attention: as cheap with ten million jobs as with ten."""
-    caller.get().check(Right.SEE, "*")
+    caller.get().check(Right.VIEW, "*")
     return answer_with(fields_of(Overview.model_fields, await served.engine.statistics.overview()))

@@ -15,7 +15,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from pulse.doors.access import LOCAL, caller
-from pulse.doors.mcp.tools import INSTRUCTIONS, TOOLS, Asking, Tool, read_arguments, schema_of
+from pulse.doors.mcp.tools import INSTRUCTIONS, TOOLS, Tool, ToolContext, read_arguments, schema_of
 from pulse.doors.owners import own_owner
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.version import __version__
@@ -73,7 +73,7 @@ class McpDoor:
             raise InvalidInput(f"there is no tool {name[:60]!r}: there are {', '.join(self._tools)}")
         asker = caller.get(LOCAL)
         owner = self._owner if asker.is_trusted else own_owner(asker)
-        return await tool.do(Asking(self._link, asker, owner), read_arguments(tool.takes, arguments))
+        return await tool.do(ToolContext(self._link, asker, owner), read_arguments(tool.takes, arguments))
 
 
 def _shown(tool: Tool) -> types.Tool:

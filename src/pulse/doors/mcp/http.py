@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 LARGEST = 2 << 20  # bytes of a request: a job's payload may have one MiB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-MOST_VALUES = 50_000  # of a request: each of them is built several times over
+MAX_VALUES = 50_000  # of a request: each of them is built several times over
 GRACE = 3  # seconds for requests under way
 DEADLINE = 60.0  # seconds for the head of a request, and as many for its body
 
@@ -136,8 +136,8 @@ def _check_values(body: bytes) -> None:
         found = count_values(body.decode())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if found > MOST_VALUES:
-        raise InvalidPayload(f"the request has {found:,} values: at most {MOST_VALUES:,} are taken")
+    if found > MAX_VALUES:
+        raise InvalidPayload(f"the request has {found:,} values: at most {MAX_VALUES:,} are taken")
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

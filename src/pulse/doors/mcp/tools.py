@@ -180,7 +180,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 # --- what they do
 
 
-class Asking(NamedTuple):
+class ToolContext(NamedTuple):
     """Who asks, and by which way it is done."""
 
     link: Producing
@@ -188,10 +188,10 @@ class Asking(NamedTuple):
     owner: str
 
 
-async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
-    asking.caller.check(Right.SET_ALARM, asking.owner)
+async def set_alarm(context: ToolContext, given: AlarmSet) -> AlarmSetAnswer:
+    context.caller.check(Right.SET_ALARM, context.owner)
     new = NewAlarm(
-        owner=asking.owner,
+        owner=context.owner,
         name=given.name,
         label=given.label,
         payload=_json("payload", given.payload),
@@ -203,23 +203,23 @@ async def set_alarm(asking: Asking, given: AlarmSet) -> AlarmSetAnswer:
         max_failures=given.max_failures,
         idempotency_key=given.idempotency_key,
     )
-    found = await asking.link.alarms.set(new)
+    found = await context.link.alarms.set(new)
     return AlarmSetAnswer(**_facts(found.alarm), is_new=found.is_new)
 
 
-async def list_alarms(asking: Asking, given: AlarmList) -> AlarmListAnswer:
-    asking.caller.check(Right.SEE_ALARM, asking.owner)
-    wanted = AlarmFilter(owner=asking.owner, status=given.status, label=given.label)
-    page = await asking.link.alarms.find(wanted, after=given.after, limit=given.limit)
+async def list_alarms(context: ToolContext, given: AlarmList) -> AlarmListAnswer:
+    context.caller.check(Right.VIEW_ALARM, context.owner)
+    wanted = AlarmFilter(owner=context.owner, status=given.status, label=given.label)
+    page = await context.link.alarms.list_page(wanted, after=given.after, limit=given.limit)
     return AlarmListAnswer(alarms=[AlarmAnswer(**_facts(alarm)) for alarm in page.alarms], next=page.next)
 
 
-async def cancel_alarm(asking: Asking, given: AlarmCancel) -> AlarmAnswer:
-    asking.caller.check(Right.TEND_ALARM, asking.owner)
-    return AlarmAnswer(**_facts(await asking.link.alarms.cancel(given.alarm, owner=asking.owner)))
+async def cancel_alarm(context: ToolContext, given: AlarmCancel) -> AlarmAnswer:
+    context.caller.check(Right.MANAGE_ALARM, context.owner)
+    return AlarmAnswer(**_facts(await context.link.alarms.cancel(given.alarm, owner=context.owner)))
 
 
-async def submit_job(asking: Asking, given: JobSubmit) -> JobSubmitAnswer:
+async def submit_job(context: ToolContext, given: JobSubmit) -> JobSubmitAnswer:
     new = NewJob(
         task=given.task,
         payload=_json("args", given.args),
@@ -230,15 +230,15 @@ async def submit_job(asking: Asking, given: JobSubmit) -> JobSubmitAnswer:
         max_attempts=given.max_attempts,
         unique_key=given.unique_key,
     )
-    asking.caller.check(Right.SUBMIT, new.routed_topic)
-    [submitted] = await asking.link.submit([new])
+    context.caller.check(Right.SUBMIT, new.routed_topic)
+    [submitted] = await context.link.submit([new])
     return JobSubmitAnswer(id=str(submitted.id), is_new=submitted.created)
 
 
-async def look_at_job(asking: Asking, given: JobLook) -> JobAnswer:
-    asking.caller.check(Right.FOLLOW)
-    job = await asking.link.get(_job_id(given.id))
-    asking.caller.check(Right.FOLLOW, job.topic)
+async def look_at_job(context: ToolContext, given: JobLook) -> JobAnswer:
+    context.caller.check(Right.FOLLOW)
+    job = await context.link.get(_job_id(given.id))
+    context.caller.check(Right.FOLLOW, job.topic)
     return _job_answer(job)
 
 
@@ -247,7 +247,7 @@ class Tool(NamedTuple):
     description: str
     takes: type[Struct]
     answers: type[Struct]
-    do: Callable[[Asking, Any], Awaitable[Struct]]
+    do: Callable[[ToolContext, Any], Awaitable[Struct]]
     is_reading: bool = False
     is_repeatable: bool = False  # a second call changes nothing more
     is_destructive: bool = False

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from pulse.delivery.breaker import Breakers
 from pulse.delivery.signing import OwnerSecrets
-from pulse.delivery.wake import Wake
-from pulse.engine.alarms.records import Landed, Records
-from pulse.engine.alarms.turns import RUSH, Turns, parts_of
+from pulse.delivery.wake import WakeRequest
+from pulse.engine.alarms.records import DeliveryRecords, FinishedDelivery
+from pulse.engine.alarms.turns import RUSH, OwnerTurns, parts_of
 from pulse.engine.alarms.use_cases import read_owner_secrets
 from pulse.engine.duties.loops import Loop
 from pulse.engine.masks import hide_headers, mask_delivered, mask_one
 from pulse.store import alarms as store
 
 if TYPE_CHECKING:
-    from pulse.delivery.wake import Delivered
+    from pulse.delivery.wake import WakeResult
     from pulse.delivery.webhook import Deliverer
     from pulse.engine.instruments import Instruments
-    from pulse.model.decisions.delivery import Ringing
+    from pulse.model.decisions.delivery import AlarmClaim
     from pulse.store.alarms import Turn
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
 log = logging.getLogger("pulse.alarms")
@@ -46,21 +46,21 @@ OTHERS = 8  # and of those one in so many of all is for owners with nothing in f
 SETTLING = 15.0  # seconds after an outage in which the living may record what they have delivered
 
 
-class Wakes:
+class DeliveryDuty:
     """The wake duty of one process."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, instruments: Instruments) -> None:
+    def __init__(self, database: Database, notifications: Notifications, instruments: Instruments) -> None:
         settings = database.settings
         self._instruments = instruments
         self.loop = Loop("wake", self.step)
-        self.readying = Loop("ready alarms", self.ready)
-        self.records = Records(database, wakeups, instruments, lambda: self.loop.wake_within(AT_ONCE))
+        self.ready_loop = Loop("ready alarms", self.ready)
+        self.records = DeliveryRecords(database, notifications, instruments, lambda: self.loop.run_within(AT_ONCE))
         self._database = database
         self._settings = settings
         self._deliverer: Deliverer | None = None  # opened when there is something to deliver
         self._breakers = Breakers(settings.alarm_slots_per_destination)
-        self._turns = Turns(database, self._breakers)
-        self._flying: dict[asyncio.Task[Delivered], Ringing] = {}
+        self._turns = OwnerTurns(database, self._breakers)
+        self._in_flight: dict[asyncio.Task[WakeResult], AlarmClaim] = {}
         self._secrets = OwnerSecrets([], [])
         self._has_warned = False
         self._secrets_read_at = float("-inf")
@@ -70,7 +70,7 @@ class Wakes:
     def free_slots(self) -> int:
         """None while as many are unrecorded as there are slots: with the database away, there is an end to it."""
         slots = self._settings.alarm_slots
-        return slots - len(self._flying) if len(self.records.landed) < slots else 0
+        return slots - len(self._in_flight) if len(self.records.finished) < slots else 0
 
     @property
     def _free_for_all(self) -> int:
@@ -80,7 +80,7 @@ class Wakes:
     async def step(self) -> timedelta:
         """Begin what can be begun; answers with how long to sleep."""
         if self._turns.are_known:
-            return AT_ONCE if await self.ring() else timedelta(seconds=RUSH)
+            return AT_ONCE if await self.claim_and_deliver() else timedelta(seconds=RUSH)
         return await self._look()
 
     async def _look(self) -> timedelta:
@@ -92,7 +92,7 @@ class Wakes:
         begun = 0
         if readied or peek.has_ready or peek.has_expired:
             await self._turns.find()
-            begun = await self.ring()
+            begun = await self.claim_and_deliver()
         if begun:
             return AT_ONCE
         if is_due or peek.has_ready:
@@ -101,16 +101,16 @@ class Wakes:
 
     async def _ready_some(self) -> int:
         """At once where nothing else is to do; else beside it, so that claims need not wait for it."""
-        if not self._flying:
+        if not self._in_flight:
             return await self._database.run(_make_ready)
-        self.readying.wake_within(AT_ONCE)
+        self.ready_loop.run_within(AT_ONCE)
         return 0
 
     async def ready(self) -> timedelta:
         """Make ready what is due."""
         readied = await self._database.run(_make_ready)
         if readied:
-            self.loop.wake_within(AT_ONCE)
+            self.loop.run_within(AT_ONCE)
         return AT_ONCE if readied == READY_BATCH else LONGEST_SLEEP
 
     def _has_settled(self) -> bool:
@@ -122,7 +122,7 @@ class Wakes:
 
     # --- beginning
 
-    async def ring(self) -> int:
+    async def claim_and_deliver(self) -> int:
         """Lease as many as there are slots, by turns, and begin to deliver them; answers with how many."""
         free = self.free_slots
         wanted = min(LANES * self._settings.alarm_batch, free)
@@ -139,18 +139,18 @@ class Wakes:
         deliverer = await self._open_deliverer()
         lanes = [self._claim(part) for part in parts_of(quotas, self._settings.alarm_batch)]
         found = await asyncio.gather(*lanes, return_exceptions=True)
-        claims = [ringing for part in found if not isinstance(part, BaseException) for ringing in part]
-        for ringing in claims:  # nothing may fail before: they are leased
-            self._begin(ringing, deliverer)
-        for ringing in claims:
-            self._instruments.wakes.note(max(0.0, ringing.lateness.total_seconds()))
+        claims = [claim for part in found if not isinstance(part, BaseException) for claim in part]
+        for claim in claims:  # nothing may fail before: they are leased
+            self._begin(claim, deliverer)
+        for claim in claims:
+            self._instruments.wakes.note(max(0.0, claim.lateness.total_seconds()))
         for error in found:
             if isinstance(error, BaseException):
                 raise error
         self._turns.end(quotas, claims)
         return len(claims)
 
-    async def _claim(self, quotas: dict[Turn, int]) -> list[Ringing]:
+    async def _claim(self, quotas: dict[Turn, int]) -> list[AlarmClaim]:
         lease = self._settings.alarm_lease
         return await self._database.run(lambda conn: store.claim_alarms(conn, quotas, lease=lease))
 
@@ -169,63 +169,61 @@ class Wakes:
             self._deliverer = await Deliverer(self._settings).open()
         return self._deliverer
 
-    def _begin(self, ringing: Ringing, deliverer: Deliverer) -> None:
-        self._breakers.started(ringing.destination)
-        self._turns.started(ringing.owner)
-        task = asyncio.create_task(self._deliver(ringing, deliverer))
-        self._flying[task] = ringing
+    def _begin(self, claim: AlarmClaim, deliverer: Deliverer) -> None:
+        self._breakers.started(claim.destination)
+        self._turns.started(claim.owner)
+        task = asyncio.create_task(self._deliver(claim, deliverer))
+        self._in_flight[task] = claim
         task.add_done_callback(self._ended)
 
-    async def _deliver(self, ringing: Ringing, deliverer: Deliverer) -> Delivered:
+    async def _deliver(self, claim: AlarmClaim, deliverer: Deliverer) -> WakeResult:
         started_at = time.monotonic()
-        wake = Wake(
-            id=ringing.wake_id, url=ringing.url, body=ringing.body(), headers=ringing.headers, owner=ringing.owner
-        )
-        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(ringing.owner))
-        answered = hide_headers(answered, ringing.headers, self._settings.alarm_token)
+        wake = WakeRequest(id=claim.wake_id, url=claim.url, body=claim.body(), headers=claim.headers, owner=claim.owner)
+        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(claim.owner))
+        answered = hide_headers(answered, claim.headers, self._settings.alarm_token)
         delivered = await mask_one(
-            self._settings.redaction, lambda redaction, row: mask_delivered(redaction, row, ringing.payload), answered
+            self._settings.redaction, lambda redaction, row: mask_delivered(redaction, row, claim.payload), answered
         )
-        self.records.landed.append(Landed(ringing, started_at, delivered))
+        self.records.finished.append(FinishedDelivery(claim, started_at, delivered))
         return delivered
 
-    def _ended(self, task: asyncio.Task[Delivered]) -> None:
-        ringing = self._flying[task]
+    def _ended(self, task: asyncio.Task[WakeResult]) -> None:
+        claim = self._in_flight[task]
         if task.cancelled():
             return  # `stop` gives it back
-        del self._flying[task]
-        self._turns.ended(ringing.owner)
+        del self._in_flight[task]
+        self._turns.ended(claim.owner)
         if (error := task.exception()) is not None:  # a mistake of ours: the lease will end, and it is tried again
-            log.error("delivering alarm %s failed", ringing.id, exc_info=error)
-            self._breakers.ended(ringing.destination, ok=True)
+            log.error("delivering alarm %s failed", claim.id, exc_info=error)
+            self._breakers.ended(claim.destination, ok=True)
             return
-        delivered = task.result()  # others may have landed since
-        self._breakers.ended(ringing.destination, ok=is_alive(delivered), error=delivered.error or "")
-        self.records.loop.wake_within(AT_ONCE)
+        delivered = task.result()  # others may have finished since
+        self._breakers.ended(claim.destination, ok=is_alive(delivered), error=delivered.error or "")
+        self.records.loop.run_within(AT_ONCE)
         if self._turns.waiting and self._free_for_all * 2 >= self._settings.alarm_batch:
-            self.loop.wake_within(AT_ONCE)
+            self.loop.run_within(AT_ONCE)
 
     # --- ending
 
     async def stop(self, patience: float) -> None:
         """Record what was delivered, and give back the rest."""
-        if self._flying:
-            await asyncio.wait(list(self._flying), timeout=patience)
-        for task in list(self._flying):
+        if self._in_flight:
+            await asyncio.wait(list(self._in_flight), timeout=patience)
+        for task in list(self._in_flight):
             task.cancel()
-        if self._flying:
-            await asyncio.wait(list(self._flying))
-        unfinished, self._flying = list(self._flying.values()), {}
+        if self._in_flight:
+            await asyncio.wait(list(self._in_flight))
+        unfinished, self._in_flight = list(self._in_flight.values()), {}
         if unfinished:
             await self._database.run(lambda conn: store.release_alarms(conn, unfinished))
-        while self.records.landed:
+        while self.records.finished:
             await self.records.record()
         if self._deliverer is not None:
             await self._deliverer.close()
             self._deliverer = None
 
 
-def is_alive(delivered: Delivered) -> bool:
+def is_alive(delivered: WakeResult) -> bool:
     """Whether the destination as such is well: one that refuses this wake may take another."""
     return delivered.status is not None and delivered.status < 500 and delivered.status != 429
 

@@ -17,16 +17,16 @@ import msgspec
 
 from pulse.engine.duties.loops import Loop
 from pulse.model.alarms import DeliveryOutcome
-from pulse.model.decisions.delivery import ERROR_LIMIT, Answered, Ringing, Verdict, decide, give_up
+from pulse.model.decisions.delivery import ERROR_LIMIT, AlarmClaim, Answered, Verdict, decide, give_up
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
 from pulse.store import alarms as store
 from pulse.store.jobs import ClaimKey, read_clock
 
 if TYPE_CHECKING:
-    from pulse.delivery.wake import Delivered
+    from pulse.delivery.wake import WakeResult
     from pulse.engine.instruments import Instruments
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
 log = logging.getLogger("pulse.alarms")
@@ -37,97 +37,103 @@ LONGEST_SLEEP = timedelta(minutes=1)  # every delivery that ends wakes the loop
 JITTER = (0.8, 1.0)  # of a step of the ladder: never longer than it, so that its longest holds
 
 
-class Landed(NamedTuple):
+class FinishedDelivery(NamedTuple):
     """A delivery that has ended."""
 
-    ringing: Ringing
+    claim: AlarmClaim
     started_at: float  # on this process's monotonic clock
-    delivered: Delivered
+    delivered: WakeResult
 
 
-Decide = Callable[[Landed, datetime], Verdict]
+Decide = Callable[[FinishedDelivery, datetime], Verdict]
 
 
-class Records:
-    """What has landed in one process, until it is written down."""
+class DeliveryRecords:
+    """What has finished in one process, until it is written down."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, instruments: Instruments, on_recorded: Callable[[], None]
+        self,
+        database: Database,
+        notifications: Notifications,
+        instruments: Instruments,
+        on_recorded: Callable[[], None],
     ) -> None:
         self.loop = Loop("record wakes", self.record)
-        self.landed: list[Landed] = []
+        self.finished: list[FinishedDelivery] = []
         self._database = database
         self._settings = database.settings
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._instruments = instruments
         self._on_recorded = on_recorded
 
     async def record(self) -> timedelta:
         """Write down what deliveries came to."""
-        landed = self.landed[:RECORD_BATCH]
-        if not landed:
+        finished = self.finished[:RECORD_BATCH]
+        if not finished:
             return LONGEST_SLEEP
-        locked = await self._record_all(landed)
-        self.landed[: len(landed)] = []
-        self.landed += locked  # behind the others
+        locked = await self._record_all(finished)
+        self.finished[: len(finished)] = []
+        self.finished += locked  # behind the others
         self._on_recorded()
-        if not self.landed:
+        if not self.finished:
             return LONGEST_SLEEP
-        return AT_ONCE if len(self.landed) > len(locked) else self._settings.alarm_tick
+        return AT_ONCE if len(self.finished) > len(locked) else self._settings.alarm_tick
 
-    async def _record_all(self, landed: Sequence[Landed]) -> list[Landed]:
+    async def _record_all(self, finished: Sequence[FinishedDelivery]) -> list[FinishedDelivery]:
         """Answers with those whose rows somebody else has locked. One that cannot be recorded holds up no other."""
         try:
-            return await self._database.run(lambda conn: self._record(conn, landed, self._decide))
+            return await self._database.run(lambda conn: self._record(conn, finished, self._decide))
         except Exception as error:
             if isinstance(error, PulseError) and not isinstance(error, InvalidInput):
                 raise  # trouble that is no one's
-            if len(landed) > 1:
-                half = len(landed) // 2
-                return [*await self._record_all(landed[:half]), *await self._record_all(landed[half:])]
-            log.exception("what came of alarm %s cannot be recorded", landed[0].ringing.id)
+            if len(finished) > 1:
+                half = len(finished) // 2
+                return [*await self._record_all(finished[:half]), *await self._record_all(finished[half:])]
+            log.exception("what came of alarm %s cannot be recorded", finished[0].claim.id)
             why = f"what came of its delivery cannot be recorded: {type(error).__name__}"
         return await self._database.run(
-            lambda conn: self._record(conn, [_without_words(landed[0])], lambda each, _: give_up(each.ringing, why))
+            lambda conn: self._record(conn, [_without_words(finished[0])], lambda each, _: give_up(each.claim, why))
         )
 
-    def _decide(self, landed: Landed, now: datetime) -> Verdict:
-        return decide(landed.ringing, _answered(landed.delivered), now, spread=self._spread())
+    def _decide(self, finished: FinishedDelivery, now: datetime) -> Verdict:
+        return decide(finished.claim, _answered(finished.delivered), now, spread=self._spread())
 
-    async def _record(self, conn: Connection, landed: Sequence[Landed], decided: Decide) -> list[Landed]:
+    async def _record(
+        self, conn: Connection, finished: Sequence[FinishedDelivery], decided: Decide
+    ) -> list[FinishedDelivery]:
         now = await read_clock(conn)
-        verdicts = [decided(each, now) for each in landed]
-        wakes = [_wake(each) for each in landed]
+        verdicts = [decided(each, now) for each in finished]
+        wakes = [_wake(each) for each in finished]
         moved = await store.record_wakes(conn, wakes, verdicts)
         locked: set[ClaimKey] = set()
-        if left := [wake for wake in wakes if wake.ringing.claim not in moved]:
-            locked = await store.held_wakes(conn, [wake.ringing for wake in left])
+        if left := [wake for wake in wakes if wake.claim.key not in moved]:
+            locked = await store.held_wakes(conn, [wake.claim for wake in left])
         self._instruments.wake_outcomes.update(
-            verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.ringing.claim in moved
+            verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.claim.key in moved
         )
-        if gone := [wake for wake in left if wake.ringing.claim not in locked]:
+        if gone := [wake for wake in left if wake.claim.key not in locked]:
             outcomes = [DeliveryOutcome.FAILED if wake.error else DeliveryOutcome.DELIVERED for wake in gone]
             if late := await store.log_late(conn, gone, outcomes):
                 self._instruments.wake_outcomes[DeliveryOutcome.LATE.value] += late
                 log.warning("%d deliveries came after their leases had ended, and are not counted", late)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
-            self._wakeups.wake_later(min(ahead))
-        return [each for each in landed if each.ringing.claim in locked]
+            self._notifications.notify_due_soon(min(ahead))
+        return [each for each in finished if each.claim.key in locked]
 
     def _spread(self) -> float:
         return random.uniform(*JITTER) if self._settings.alarm_jitter else 1.0  # noqa: S311
 
 
-def _answered(delivered: Delivered) -> Answered:
+def _answered(delivered: WakeResult) -> Answered:
     error = None if delivered.error is None else clean_error(delivered.error, ERROR_LIMIT)
     return Answered(error, delivered.is_gone, delivered.retry_after)
 
 
-def _wake(landed: Landed) -> store.Wake:
-    delivered = landed.delivered
-    return store.Wake(
-        ringing=landed.ringing,
-        started=timedelta(seconds=time.monotonic() - landed.started_at),
+def _wake(finished: FinishedDelivery) -> store.DeliveryRow:
+    delivered = finished.delivered
+    return store.DeliveryRow(
+        claim=finished.claim,
+        started=timedelta(seconds=time.monotonic() - finished.started_at),
         duration=delivered.duration,
         code=delivered.status,
         error=_answered(delivered).error,
@@ -135,6 +141,6 @@ def _wake(landed: Landed) -> store.Wake:
     )
 
 
-def _without_words(landed: Landed) -> Landed:
+def _without_words(finished: FinishedDelivery) -> FinishedDelivery:
     """As it came, but for what the endpoint had to say."""
-    return landed._replace(delivered=msgspec.structs.replace(landed.delivered, answer="", error=None))
+    return finished._replace(delivered=msgspec.structs.replace(finished.delivered, answer="", error=None))

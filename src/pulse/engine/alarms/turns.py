@@ -20,17 +20,17 @@ from pulse.store import alarms as store
 
 if TYPE_CHECKING:
     from pulse.delivery.breaker import Breakers
-    from pulse.model.decisions.delivery import Ringing
+    from pulse.model.decisions.delivery import AlarmClaim
     from pulse.store.alarms import Turn
     from pulse.store.connections.pool import Connection, Database
 
 TURNS = 200  # owners looked at together, and destinations
 RUSH = 0.1  # seconds for which a look at them serves
 DEFER_BATCH = 2_000
-MOST_CURSORS = 10_000
+MAX_CURSORS = 10_000
 
 
-class Turns:
+class OwnerTurns:
     """The owners and destinations that have alarms ready, as one process knows them."""
 
     def __init__(self, database: Database, breakers: Breakers) -> None:
@@ -38,7 +38,7 @@ class Turns:
         self._database = database
         self._breakers = breakers
         self._knows_default = database.settings.alarm_target is not None
-        self._flying: Counter[str] = Counter()  # deliveries, by owner
+        self._in_flight: Counter[str] = Counter()  # deliveries, by owner
         self._after = ""  # the owner where the next look goes on
         self._cursors: dict[str, str] = {}  # the destination where the next look at an owner with many goes on
         self._looked_at = float("-inf")
@@ -49,12 +49,12 @@ class Turns:
         return bool(self.waiting) and time.monotonic() - self._looked_at < RUSH
 
     def started(self, owner: str) -> None:
-        self._flying[owner] += 1
+        self._in_flight[owner] += 1
 
     def ended(self, owner: str) -> None:
-        self._flying[owner] -= 1
-        if not self._flying[owner]:
-            del self._flying[owner]
+        self._in_flight[owner] -= 1
+        if not self._in_flight[owner]:
+            del self._in_flight[owner]
 
     async def find(self) -> None:
         """Find the next TURNS owners with ready alarms, after the last one found; begin again after the last owner."""
@@ -82,7 +82,7 @@ class Turns:
             found += await store.ready_turns(conn, round_again, limit=limit)
         self._cursors = {owner: at for owner, at in self._cursors.items() if owner not in round_again}
         self._cursors |= {owner: last[owner] for owner in full}
-        if len(self._cursors) > MOST_CURSORS:  # owners come and go; these begin anew
+        if len(self._cursors) > MAX_CURSORS:  # owners come and go; these begin anew
             self._cursors.clear()
         return list(dict.fromkeys(found))
 
@@ -107,7 +107,7 @@ class Turns:
             wanted,
             self._may_start,
             is_busy=self._breakers.in_flight,
-            flying=self._flying,
+            flying=self._in_flight,
             kept=kept,
             for_others=for_others,
         )
@@ -117,9 +117,9 @@ class Turns:
             return 0  # another process knows where that is
         return self._breakers.may_start(destination)
 
-    def end(self, quotas: dict[Turn, int], claims: Sequence[Ringing]) -> None:
+    def end(self, quotas: dict[Turn, int], claims: Sequence[AlarmClaim]) -> None:
         """Those who had their turn go to the end, and those who had less than they might, out: they have no more."""
-        claimed = Counter((ringing.owner, ringing.destination) for ringing in claims)
+        claimed = Counter((claim.owner, claim.destination) for claim in claims)
         again = [each for each, quota in quotas.items() if claimed[each] == quota]
         self.waiting = [*(each for each in self.waiting if each not in quotas), *again]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from pulse.delivery.signing import OwnerSecrets, new_secret
 from pulse.engine.list_pages import search_alarms
-from pulse.engine.masks import check_whole_each, mask_alarm, mask_deliveries, mask_each, mask_one, off_loop
+from pulse.engine.masks import mask_alarm, mask_deliveries, mask_each, mask_one, off_loop, refuse_masked_each
 from pulse.model.alarms import (
     DEFAULT_DESTINATION,
     DEFAULT_OWNER,
@@ -31,7 +31,7 @@ from pulse.model.alarms import (
 )
 from pulse.model.errors import AlarmConflict, AlarmExists, AlarmNotFound, InvalidAlarm, InvalidFilter, InvalidOption
 from pulse.model.ids import Mint
-from pulse.model.jobs import PAGE_LIMIT, check_length, check_whole
+from pulse.model.jobs import PAGE_LIMIT, check_int, check_length
 from pulse.model.network.targets import Rules, Target, check_headers, check_target
 from pulse.model.text import check_name
 from pulse.store import alarms as store
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pulse.model.list_filters import AlarmSearch
     from pulse.settings import Settings
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
 LAST_ID = UUID(int=(1 << 128) - 1)
@@ -56,9 +56,9 @@ OVERLAP = timedelta(days=1)
 class Alarms:
     """The use cases of alarms, over one database."""
 
-    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+    def __init__(self, database: Database, notifications: Notifications) -> None:
         self._database = database
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._settings = database.settings
         self._redaction = database.settings.redaction
         self._rules = rules_of(database.settings)
@@ -70,9 +70,11 @@ class Alarms:
         """By id, or by name among those of its owner. With an owner, another's alarm is not found."""
         return await self._masked(await self._database.run(lambda conn: _find(conn, key, owner)))
 
-    async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
+    async def list_page(
+        self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> AlarmPage:
         """A page of alarms, newest first."""
-        check_whole("limit", limit, 1, PAGE_LIMIT)
+        check_int("limit", limit, 1, PAGE_LIMIT)
         before = _read_id(after) if after else LAST_ID
         wanted = wanted or AlarmFilter()
 
@@ -94,7 +96,7 @@ class Alarms:
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
     ) -> DeliveryPage:
         """Every attempt to deliver it, newest first."""
-        check_whole("limit", limit, 1, PAGE_LIMIT)
+        check_int("limit", limit, 1, PAGE_LIMIT)
         before = _read_number(after) if after else LAST_DELIVERY
 
         async def work(conn: Connection) -> DeliveryPage:
@@ -113,7 +115,7 @@ class Alarms:
 
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
         """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
-        await check_whole_each(self._redaction, [new.payload])
+        await refuse_masked_each(self._redaction, [new.payload])
         if HIDDEN in new.headers.values():
             new = await self._with_kept_headers(new)
         destination = await self._check_target(new)
@@ -169,7 +171,7 @@ class Alarms:
         return target.destination
 
     async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """End it. Canceling it again changes nothing."""
+        """End it. Cancelling it again changes nothing."""
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
@@ -216,7 +218,7 @@ class Alarms:
         async def work(conn: Connection) -> Alarm:
             alarm = await _locked(conn, key, owner)
             if alarm.status is AlarmStatus.CANCELLED:
-                raise AlarmConflict(alarm.id, "was canceled: set it anew")
+                raise AlarmConflict(alarm.id, "was cancelled: set it anew")
             if alarm.paused_at is not None:
                 raise AlarmConflict(alarm.id, "is paused: resume it first")
             if alarm.is_ringing:
@@ -252,7 +254,7 @@ class Alarms:
     async def _told_of(self, alarm: Alarm) -> Alarm:
         """The alarm as it may be shown, once those who deliver cannot sleep past it."""
         if alarm.next_fire_at is not None and alarm.paused_at is None:
-            self._wakeups.wake_later(alarm.next_fire_at - alarm.updated_at)
+            self._notifications.notify_due_soon(alarm.next_fire_at - alarm.updated_at)
         return await self._masked(alarm)
 
     async def _masked(self, alarm: Alarm) -> Alarm:

@@ -28,24 +28,24 @@ class DeadLetters:
 
     def __init__(self, engine: Engine, dispatcher: Dispatcher) -> None:
         self._jobs = engine.jobs
-        self._wakeups = engine.wakeups
+        self._notifications = engine.notifications
         self._dispatcher = dispatcher
         self._found: dict[UUID, bool] = {}  # whether others are to be asked
-        self._telling: asyncio.Task[None] | None = None
-        engine.duties.on_dead_letter(lambda job_id: self._hear(job_id, found_here=True))
-        engine.wakeups.on_dead_letter(lambda job_id: self._hear(job_id, found_here=False))
+        self._notifying: asyncio.Task[None] | None = None
+        engine.duties.on_dead_letter(lambda job_id: self._add(job_id, found_here=True))
+        engine.notifications.on_dead_letter(lambda job_id: self._add(job_id, found_here=False))
 
-    def _hear(self, job_id: UUID, *, found_here: bool) -> None:
+    def _add(self, job_id: UUID, *, found_here: bool) -> None:
         if len(self._found) < MOST:
             self._found[job_id] = found_here
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell(), name="pulse dead letters")
+        if self._notifying is None or self._notifying.done():
+            self._notifying = asyncio.create_task(self._notify(), name="pulse dead letters")
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         while self._found:
             found, self._found = self._found, {}
             try:
-                untold = self._dispatcher.tell_dead_letters(await self._jobs.topics_of(list(found)))
-                await self._wakeups.tell_dead_letters([job_id for job_id in untold if found[job_id]])
+                untold = self._dispatcher.notify_dead_letters(await self._jobs.topics_of(list(found)))
+                await self._notifications.notify_dead_letters([job_id for job_id in untold if found[job_id]])
             except PulseError as error:
                 log.warning("nobody could be told of %d dead letters: %s", len(found), error)

@@ -17,31 +17,31 @@ SPACING = 0.05  # seconds between two looks: half of what a worker that moves wa
 LONGEST_SLEEP = timedelta(minutes=1)  # every hint wakes the loop
 
 
-class Moves:
+class MovedWorkers:
     """Ends the streams of workers that are elsewhere by now."""
 
     def __init__(self, workers: Workers, dispatcher: Dispatcher) -> None:
         self.loop = Loop("moved workers", self.step)
         self._workers = workers
         self._dispatcher = dispatcher
-        self._heard: set[str] = set()
+        self._reported: set[str] = set()
         self._looked_at = float("-inf")
 
-    def hear(self, worker: str) -> None:
+    def mark_moved(self, worker: str) -> None:
         """Note that a worker may have moved; one that does not sit here is of no interest."""
         if self._dispatcher.has(worker):
-            self._heard.add(worker)
-            self.loop.wake_within(AT_ONCE)
+            self._reported.add(worker)
+            self.loop.run_within(AT_ONCE)
 
     async def step(self) -> timedelta:
         """Look where those are that were spoken of, all in one question."""
-        if not self._heard:
+        if not self._reported:
             return LONGEST_SLEEP
         if (wait := self._looked_at + SPACING - time.monotonic()) > 0:
             return timedelta(seconds=wait)
         self._looked_at = time.monotonic()
-        heard, self._heard = self._heard, set()
-        seats = [seat for seat in self._dispatcher.seats if seat.worker in heard]
-        for worker in await self._workers.moved(seats):
+        heard, self._reported = self._reported, set()
+        streams = [stream for stream in self._dispatcher.streams if stream.worker in heard]
+        for worker in await self._workers.moved(streams):
             self._dispatcher.replace(worker)
-        return AT_ONCE if self._heard else LONGEST_SLEEP
+        return AT_ONCE if self._reported else LONGEST_SLEEP

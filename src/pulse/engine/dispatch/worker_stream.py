@@ -1,4 +1,4 @@
-"""What is a connected worker to the dispatcher? A seat: what it can take, and what was put before it.
+"""What is a connected worker to the dispatcher? A stream: what it can take, and what was put before it.
 
 Credit is what the worker last said is free, less what it was given since. It says how far it had read when it said so,
 so an update that is lost, late or repeated never counts a job twice.
@@ -34,7 +34,7 @@ class Pool(NamedTuple):
     slots: int
 
 
-class Handed(NamedTuple):
+class AssignmentBatch(NamedTuple):
     """Jobs on their way to a worker."""
 
     sequence: int
@@ -42,18 +42,18 @@ class Handed(NamedTuple):
     claimed_at: float  # on this process's clock, just before they were claimed
 
 
-class Canceled(NamedTuple):
+class CancelNotice(NamedTuple):
     sequence: int
     leases: Sequence[Lease]
 
 
-class Drain(NamedTuple):
+class DrainNotice(NamedTuple):
     """Open a stream elsewhere: this was the last message."""
 
     sequence: int
 
 
-class Replaced(NamedTuple):
+class ReplacedNotice(NamedTuple):
     """A newer stream has this worker's name. The last message."""
 
     sequence: int
@@ -66,7 +66,7 @@ class DeadLetterNotice(NamedTuple):
     job_ids: Sequence[UUID]
 
 
-Message = Handed | Canceled | Drain | Replaced | DeadLetterNotice
+Message = AssignmentBatch | CancelNotice | DrainNotice | ReplacedNotice | DeadLetterNotice
 
 
 def _by_size(claims: Sequence[Claim]) -> list[list[Claim]]:
@@ -103,7 +103,7 @@ def check_slots(slots: int) -> None:
         raise InvalidOption("slots", slots, f"it is a whole number from 0 to {SLOTS_LIMIT}")
 
 
-class Seat:
+class WorkerStream:
     """One stream of one worker."""
 
     def __init__(
@@ -114,13 +114,13 @@ class Seat:
         self.worker = worker
         self.version = version
         self.pools = list(pools)
-        self.connected_at = self.heard_at = time.monotonic()
+        self.connected_at = self.last_heard_at = time.monotonic()
         self.sent = 0  # the sequence of the last message meant for it
         self.taken = 0  # of the last one that was taken from here to be sent
         self.has_left = False
         self._heard = 0  # the number of the last update
         self._free = [pool.slots for pool in pools]
-        self._kept = [0] * len(pools)  # places for jobs that are just being claimed for it
+        self._reserved = [0] * len(pools)  # places for jobs that are just being claimed for it
         self._pools_of = {
             topic: [number for number, pool in enumerate(pools) if topic in pool.topics]
             for topic in dict.fromkeys(topic for pool in pools for topic in pool.topics)
@@ -140,12 +140,12 @@ class Seat:
 
     def credit(self, topic: str) -> int:
         """How many more jobs of the topic it can begin: a topic of several pools needs a place in each."""
-        return min((self._free[number] - self._kept[number] for number in self._pools_of.get(topic, ())), default=0)
+        return min((self._free[number] - self._reserved[number] for number in self._pools_of.get(topic, ())), default=0)
 
     @property
     def is_awaiting_claims(self) -> bool:
         """Whether jobs are just being claimed for it."""
-        return any(self._kept)
+        return any(self._reserved)
 
     @property
     def knows_all_it_holds(self) -> bool:
@@ -154,19 +154,19 @@ class Seat:
     def serves_any(self, topics: Set[str]) -> bool:
         return not self._pools_of.keys().isdisjoint(topics)
 
-    def keep_place(self, topic: str) -> None:
+    def reserve_slot(self, topic: str) -> None:
         """Count a place as taken while a job is being claimed for it, whatever the worker says meanwhile."""
         for number in self._pools_of[topic]:
-            self._kept[number] += 1
+            self._reserved[number] += 1
 
-    def free_place(self, topic: str) -> None:
+    def free_slot(self, topic: str) -> None:
         """The claim was answered: hand it over now, and its place is taken for good."""
         for number in self._pools_of[topic]:
-            self._kept[number] -= 1
+            self._reserved[number] -= 1
 
     def update(self, *, received: int, free: Sequence[int], number: int) -> None:
         """What the worker says of itself, having read so far. Calls overtake each other: the highest number counts."""
-        self.heard_at = time.monotonic()
+        self.last_heard_at = time.monotonic()
         if len(free) != len(self.pools):
             raise InvalidOption("free", list(free), f"it has a number for each of the {len(self.pools)} pools")
         if received > self.taken:
@@ -181,12 +181,12 @@ class Seat:
         taken = [sum(places[number] for _, places in self._unread) for number in range(len(free))]
         self._free = [slots - gone for slots, gone in zip(free, taken, strict=True)]
 
-    def hand(self, claims: Sequence[Claim], *, claimed_at: float) -> None:
+    def assign(self, claims: Sequence[Claim], *, claimed_at: float) -> None:
         """Put jobs before it, in messages that no client refuses for their size."""
         for part in _by_size(claims):
-            self._hand(part, claimed_at)
+            self._assign(part, claimed_at)
 
-    def _hand(self, claims: Sequence[Claim], claimed_at: float) -> None:
+    def _assign(self, claims: Sequence[Claim], claimed_at: float) -> None:
         places = [0] * len(self.pools)
         for claim in claims:
             self.held[claim.id] = claim.lease_id
@@ -198,22 +198,22 @@ class Seat:
                 self._free[number] -= 1
         self.sent += 1
         self._unread.append((self.sent, places))
-        self._put(Handed(self.sent, claims, claimed_at))
+        self._put(AssignmentBatch(self.sent, claims, claimed_at))
 
     def cancel(self, lease: Lease) -> None:
         self.sent += 1
-        self._put(Canceled(self.sent, [lease]))
+        self._put(CancelNotice(self.sent, [lease]))
 
-    def tell_dead_letters(self, job_ids: Sequence[UUID]) -> None:
+    def notify_dead_letters(self, job_ids: Sequence[UUID]) -> None:
         self.sent += 1
         self._put(DeadLetterNotice(self.sent, job_ids))
 
-    def dismiss(self, *, is_replaced: bool = False) -> None:
+    def end(self, *, is_replaced: bool = False) -> None:
         """Nothing more comes: it ends with what is on its way."""
         self._free = [0] * len(self.pools)
         self.has_left = True
         self.sent += 1
-        self._put(Replaced(self.sent) if is_replaced else Drain(self.sent))
+        self._put(ReplacedNotice(self.sent) if is_replaced else DrainNotice(self.sent))
 
     def _put(self, message: Message) -> None:
         self._outbox.append(message)
@@ -234,13 +234,13 @@ class Seat:
         self.taken = message.sequence
         return message
 
-    def leave(self) -> list[Lease]:
+    def close(self) -> list[Lease]:
         """It is gone; answers with what was claimed for it and surely never sent."""
         self.has_left = True
         unsent = [
             Lease(claim.id, claim.lease_id)
             for message in self._outbox
-            if isinstance(message, Handed)
+            if isinstance(message, AssignmentBatch)
             for claim in message.claims
         ]
         self._outbox.clear()

@@ -14,12 +14,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.engine.alarms.deliveries import Wakes
+from pulse.engine.alarms.deliveries import DeliveryDuty
 from pulse.engine.duties.loops import Loop
 from pulse.engine.duties.polls import Poll
 from pulse.engine.duties.refused_rows import Apart, Steps
 from pulse.engine.instruments import Instruments
-from pulse.engine.schedules.fires import Fires
+from pulse.engine.schedules.fires import FireDuty
 from pulse.engine.sessions import IDLE
 from pulse.model.errors import Conflict
 from pulse.model.jobs import JobStatus
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime
 
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import DutyPeek, Moved, Woken
+    from pulse.store.jobs import DutyPeek, MovedJob, ReadyTopic
 
 log = logging.getLogger("pulse.duties")
 
@@ -55,45 +55,45 @@ class Duties:
     """The steps of one process."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, *, buckets: int, instruments: Instruments | None = None
+        self, database: Database, notifications: Notifications, *, buckets: int, instruments: Instruments | None = None
     ) -> None:
         instruments = instruments or Instruments()
         self._database = database
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._apart_until = 0.0  # on this process's monotonic clock
         self._failed_to_look = False  # the last time
         self._pruned_up_to = FIRST_ID
-        self.fires = Fires(database, wakeups, instruments)
+        self.fires = FireDuty(database, notifications, instruments)
         self._fire = Loop("fire", self.fires.step)
-        self.wakes = Wakes(database, wakeups, instruments)
-        self._schedule_poll = Poll(self._settings.schedule_tick, lambda: wakeups.is_listening)
-        self._alarm_poll = Poll(self._settings.alarm_tick, lambda: wakeups.is_listening)
-        self._mourners: list[Callable[[UUID], None]] = []
+        self.deliveries = DeliveryDuty(database, notifications, instruments)
+        self._schedule_poll = Poll(self._settings.schedule_tick, lambda: notifications.is_listening)
+        self._alarm_poll = Poll(self._settings.alarm_tick, lambda: notifications.is_listening)
+        self._dead_letter_listeners: list[Callable[[UUID], None]] = []
         self._promoting, self._expiring, self._reaping = (
             [Apart(deed) for _ in self._buckets] for deed in ("promoted", "expired", "reaped")
         )
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         """Call `listener` with each job that a duty of this process dead-letters. It must not block."""
-        self._mourners.append(listener)
+        self._dead_letter_listeners.append(listener)
 
-    def _tell_of_dead(self, job_ids: Iterable[UUID]) -> None:
+    def _notify_dead_letters(self, job_ids: Iterable[UUID]) -> None:
         for job_id in job_ids:
-            for listener in self._mourners:
+            for listener in self._dead_letter_listeners:
                 listener(job_id)
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
-        self._wakeups.on_later(lambda _: self._expect())
-        self._wakeups.on_later(promote.wake_within)
+        self._notifications.on_due_soon(lambda _: self._expect())
+        self._notifications.on_due_soon(promote.run_within)
         return [
             promote,
             self._fire,
-            self.wakes.loop,
-            self.wakes.readying,
-            self.wakes.records.loop,
+            self.deliveries.loop,
+            self.deliveries.ready_loop,
+            self.deliveries.records.loop,
             Loop("reap", self.watch),
             Loop("prune", self.prune),
             Loop("tally", self.tally),
@@ -119,9 +119,9 @@ class Duties:
     async def _promote_apart(self) -> timedelta:
         """Promote while somebody's lock on schedules or alarms would hold jobs up. Those are then looked at by their
         own duties, which wait longer each time if it is theirs that is locked."""
-        for loop in (self._fire, self.wakes.loop):
+        for loop in (self._fire, self.deliveries.loop):
             if not loop.failures:
-                loop.wake_within(AT_ONCE)
+                loop.run_within(AT_ONCE)
         return await self._promote(self._peek_jobs)
 
     async def _peek(self, conn: Connection) -> list[DutyPeek]:
@@ -132,54 +132,54 @@ class Duties:
         return await store.peek_jobs(conn, buckets=self._buckets)
 
     async def _promote(self, look: Callable[[Connection], Awaitable[list[DutyPeek]]]) -> timedelta:
-        async def work(conn: Connection) -> tuple[list[timedelta], list[Woken]]:
-            sleeps, woken = [self._longest_sleep()], []
+        async def work(conn: Connection) -> tuple[list[timedelta], list[ReadyTopic]]:
+            sleeps, ready = [self._longest_sleep()], []
             for peek in await look(conn):
                 sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
-                woken += topics
-            return sleeps, woken
+                ready += topics
+            return sleeps, ready
 
-        sleeps, woken = await self._database.run_duty(work)
-        self._wakeups.wake(woken)
+        sleeps, ready = await self._database.run_duty(work)
+        self._notifications.notify_ready(ready)
         return min(sleeps)
 
     def _look_at_schedules(self, peek: DutyPeek) -> timedelta:
         """Wake the fire duty when something is due, so that it need not ask while nothing is."""
         if peek.until_fire is not None and peek.until_fire <= AT_ONCE:
-            self._fire.wake_within(AT_ONCE)
+            self._fire.run_within(AT_ONCE)
         elif peek.is_buffering:
-            self._fire.wake_within(self._settings.schedule_tick)
+            self._fire.run_within(self._settings.schedule_tick)
         return self._schedule_poll.end(peek.until_fire)
 
     def _look_at_alarms(self, peek: DutyPeek) -> timedelta:
         if peek.until_wake is not None and peek.until_wake <= AT_ONCE:
-            self.wakes.loop.wake_within(AT_ONCE)
+            self.deliveries.loop.run_within(AT_ONCE)
         return self._alarm_poll.end(peek.until_wake)
 
     def _longest_sleep(self) -> timedelta:
         """While it listens, this process is told of everything that falls due sooner."""
-        return max(SOON, self._settings.tick) if self._wakeups.is_listening else self._settings.tick
+        return max(SOON, self._settings.tick) if self._notifications.is_listening else self._settings.tick
 
-    async def _promote_bucket(self, conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[Woken]]:
+    async def _promote_bucket(self, conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[ReadyTopic]]:
         """What is due in one bucket, and how long until the next is."""
-        woken: list[Woken] = []
+        ready: list[ReadyTopic] = []
         moved = 0
         if peek.until_late is not None and peek.until_late <= AT_ONCE:
             expired = await self._expire_bucket(conn, peek.bucket)
-            self._tell_of_dead(expired)
+            self._notify_dead_letters(expired)
             moved += len(expired)
         if peek.until_due is not None and peek.until_due <= AT_ONCE:
-            promoted, woken = await self._promote_due(conn, peek.bucket)
+            promoted, ready = await self._promote_due(conn, peek.bucket)
             moved += promoted
         if moved:
-            return AT_ONCE, woken
+            return AT_ONCE, ready
         # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
         ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
         if self._promoting[peek.bucket].has_refused or self._expiring[peek.bucket].has_refused:
             ahead.append(self._settings.tick)  # what is refused hides from the peek what is due after it
-        return min(ahead, default=timedelta.max), woken
+        return min(ahead, default=timedelta.max), ready
 
     async def _expire_bucket(self, conn: Connection, bucket: int) -> list[UUID]:
         steps = Steps(
@@ -189,16 +189,16 @@ class Duties:
         )
         return [job_id for moved in await self._expiring[bucket].move(steps) for job_id in moved]
 
-    async def _promote_due(self, conn: Connection, bucket: int) -> tuple[int, list[Woken]]:
+    async def _promote_due(self, conn: Connection, bucket: int) -> tuple[int, list[ReadyTopic]]:
         steps = Steps(
             lambda: store.promote_jobs(conn, bucket=bucket, limit=BATCH),
             lambda more: store.ids_to_promote(conn, bucket=bucket, limit=BATCH + more),
             lambda ids: store.promote_jobs_among(conn, bucket=bucket, ids=ids),
         )
         moves = await self._promoting[bucket].move(steps)
-        return sum(promoted for promoted, _ in moves), [topic for _, woken in moves for topic in woken]
+        return sum(promoted for promoted, _ in moves), [topic for _, ready in moves for topic in ready]
 
-    async def _reap_bucket(self, conn: Connection, bucket: int, ended_before: datetime) -> list[Moved]:
+    async def _reap_bucket(self, conn: Connection, bucket: int, ended_before: datetime) -> list[MovedJob]:
         steps = Steps(
             lambda: store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before),
             lambda more: store.ids_to_reap(conn, bucket=bucket, limit=BATCH + more, ended_before=ended_before),
@@ -246,9 +246,9 @@ class Duties:
             reaped = 0
             for bucket in look.buckets if look else self._buckets:
                 moved = await self._reap_bucket(conn, bucket, ended_before)
-                self._tell_of_dead(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
+                self._notify_dead_letters(job.id for job in moved if job.status is JobStatus.DEAD_LETTERED)
                 if waits := [job.wait for job in moved if job.wait is not None]:
-                    self._wakeups.wake_later(min(waits))
+                    self._notifications.notify_due_soon(min(waits))
                 reaped += len(moved)
             return reaped
 

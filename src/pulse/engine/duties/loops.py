@@ -14,14 +14,12 @@ from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.duties")
 
-BEAT_PATIENCE = (
-    30.0  # seconds that a step may take, or fail, beyond its time: more than a statement or an outage of ours
-)
+LATE_AFTER = 30.0  # seconds that a step may take, or fail, beyond its time: more than a statement or an outage of ours
 
 Step = Callable[[], Awaitable[timedelta]]
 
 
-class Beat:
+class LoopHealth:
     """Whether something that is done again and again still is: when it last went well, and how often it did not."""
 
     def __init__(self, name: str) -> None:
@@ -29,7 +27,7 @@ class Beat:
         self.errors = 0  # ever
         self.good_at = self.due_at = time.monotonic()
 
-    def went_well(self, pause: float) -> None:
+    def succeeded(self, pause: float) -> None:
         """The next one is due after `pause` seconds, or sooner."""
         self.good_at = time.monotonic()
         self.due_at = self.good_at + pause
@@ -44,7 +42,7 @@ class Beat:
 
     @property
     def is_late(self) -> bool:
-        return time.monotonic() > self.due_at + BEAT_PATIENCE
+        return time.monotonic() > self.due_at + LATE_AFTER
 
 
 class Loop:
@@ -54,12 +52,12 @@ class Loop:
         self.name = name
         self.step = step
         self.failures = 0  # in a row
-        self.beat = Beat(name)
+        self.health = LoopHealth(name)
         self._backoff = Backoff()
         self._is_nudged = asyncio.Event()
         self._sleeps_until = 0.0
 
-    def wake_within(self, delay: timedelta) -> None:
+    def run_within(self, delay: timedelta) -> None:
         """Something will be due after `delay`: look again now if the loop would sleep past it."""
         if self._is_nudged.is_set():
             return
@@ -68,7 +66,7 @@ class Loop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Return once `stop` is set. A step in progress is finished, never cut."""
-        self.beat.went_well(0)  # it begins now, whenever it was made
+        self.health.succeeded(0)  # it begins now, whenever it was made
         while not stop.is_set():
             self._is_nudged.clear()
             self._sleeps_until = math.inf  # a step under way may have looked already, so any nudge is one for another
@@ -76,12 +74,12 @@ class Loop:
                 pause = await self.step()
             except Exception as error:
                 self.failures += 1
-                self.beat.failed()
+                self.health.failed()
                 self._tell(error)
                 pause = self._backoff.delay(self.failures)
             else:
                 self.failures = 0
-                self.beat.went_well(pause.total_seconds())
+                self.health.succeeded(pause.total_seconds())
             await self._sleep(stop, pause)
 
     def _tell(self, error: Exception) -> None:

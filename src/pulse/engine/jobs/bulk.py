@@ -27,20 +27,20 @@ T_co = TypeVar("T_co", covariant=True)
 J = TypeVar("J", "Job", "JobHead")
 
 
-class Found(Protocol[T_co]):
+class AnyPage(Protocol[T_co]):
     @property
     def jobs(self) -> Sequence[T_co]: ...
     @property
     def next(self) -> str | None: ...
 
 
-class Find(Protocol[T_co]):
-    """As engine.jobs.find."""
+class ListJobs(Protocol[T_co]):
+    """As engine.jobs.list_page."""
 
-    async def __call__(self, wanted: JobFilter, *, after: str | None, limit: int) -> Found[T_co]: ...
+    async def __call__(self, wanted: JobFilter, *, after: str | None, limit: int) -> AnyPage[T_co]: ...
 
 
-class Swept(NamedTuple):
+class BulkResult(NamedTuple):
     """What became of those that were met, and where to go on; none: all were."""
 
     done: int
@@ -48,12 +48,12 @@ class Swept(NamedTuple):
     next: str | None
 
 
-class Picked(NamedTuple, Generic[T_co]):
+class FilteredPage(NamedTuple, Generic[T_co]):
     jobs: Sequence[T_co]
     next: str | None
 
 
-def as_shown(find: Find[J], redaction: Redaction) -> Find[J]:
+def as_shown(find: ListJobs[J], redaction: Redaction) -> ListJobs[J]:
     """A `find` for those who may not see what is marked: a part of an error is looked for in what is shown of it.
 
     A row may have been written before a field was marked. Were it searched, one could guess the value: by what is
@@ -61,18 +61,18 @@ def as_shown(find: Find[J], redaction: Redaction) -> Find[J]:
     looks at no more rows than it may have.
     """
 
-    async def find_shown(wanted: JobFilter, *, after: str | None, limit: int) -> Found[J]:
+    async def find_shown(wanted: JobFilter, *, after: str | None, limit: int) -> AnyPage[J]:
         if wanted.error is None or not redaction:
             return await find(wanted, after=after, limit=limit)
         page = await find(msgspec.structs.replace(wanted, error=None), after=after, limit=limit)
         part = wanted.error.lower()
-        return Picked([job for job in page.jobs if part in (job.last_error or "").lower()], page.next)
+        return FilteredPage([job for job in page.jobs if part in (job.last_error or "").lower()], page.next)
 
     return find_shown
 
 
 async def search(
-    find: Find[T_co], wanted: JobFilter, *, after: str | None = None, limit: int, patience: float
+    find: ListJobs[T_co], wanted: JobFilter, *, after: str | None = None, limit: int, patience: float
 ) -> tuple[list[T_co], str | None]:
     """A full page where there is one, or what was found within so many seconds; and where to go on."""
     give_up_at = time.monotonic() + patience
@@ -85,8 +85,8 @@ async def search(
             return found, after
 
 
-async def sweep(
-    find: Find[J],
+async def act_on_all(
+    find: ListJobs[J],
     act: Callable[[Sequence[UUID]], Awaitable[Outcomes]],
     wanted: JobFilter,
     *,
@@ -94,7 +94,7 @@ async def sweep(
     after: str | None = None,
     limit: int,
     patience: float = float("inf"),
-) -> Swept:
+) -> BulkResult:
     """Act on those that match, in the order of their list, until `limit` of them were moved or patience ends.
 
     Only on those that were in their state by `before`, the database's time when the operation began: a job that is
@@ -104,14 +104,14 @@ async def sweep(
     done = refused = 0
     while True:
         page = await find(wanted, after=after, limit=min(PAGE_LIMIT, limit - done))
-        outcomes = await act([job.id for job in page.jobs if was_there(job, before)])
+        outcomes = await act([job.id for job in page.jobs if existed_before(job, before)])
         moved = sum(problem is None for problem in outcomes.values())
         done, refused, after = done + moved, refused + len(outcomes) - moved, page.next
         if after is None or done >= limit or time.monotonic() > give_up_at:
-            return Swept(done, refused, after)
+            return BulkResult(done, refused, after)
 
 
-def was_there(job: Job | JobHead, before: datetime) -> bool:
+def existed_before(job: Job | JobHead, before: datetime) -> bool:
     """Whether a job was in its state by then. What was submitted, claimed, made ready or died later was not."""
     entered = {
         JobStatus.PENDING: job.ready_at,

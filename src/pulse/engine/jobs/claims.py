@@ -19,13 +19,12 @@ from pulse.engine.instruments import Instruments
 from pulse.engine.jobs.enqueue import place
 from pulse.engine.jobs.lists import read_each
 from pulse.engine.jobs.lost_claims import LostClaims
-from pulse.engine.jobs.low_water_marks import START, Marks
+from pulse.engine.jobs.low_water_marks import START, LowWaterMarks
 from pulse.engine.masks import mask_each, mask_report
 from pulse.model.errors import InvalidOption
 from pulse.model.ids import bucket_of_id, bucket_of_topic, by_bucket
 from pulse.model.jobs import (
     CLAIM_LIMIT,
-    Answer,
     Claim,
     JobStatus,
     Lease,
@@ -33,16 +32,17 @@ from pulse.model.jobs import (
     Outcome,
     Progress,
     Report,
+    ReportStatus,
     Submitted,
     check_size,
 )
 from pulse.model.text import check_name, check_topic
 from pulse.store import jobs as store
-from pulse.store.jobs import ClaimKey, ClaimRow, Woken
+from pulse.store.jobs import ClaimKey, ClaimRow, ReadyTopic
 
 if TYPE_CHECKING:
     from pulse.model.ids import Mint
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
 log = logging.getLogger("pulse.claims")
@@ -51,7 +51,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 BUSY_PAUSES = (0.002, 0.01, 0.03)  # a claim with an older snapshot holds a row for no longer than this
 
 
-class Claimed(Protocol):
+class HasLease(Protocol):
     """Anything that names one claim: a lease, a report, a progress note."""
 
     @property
@@ -60,7 +60,7 @@ class Claimed(Protocol):
     def lease_id(self) -> int: ...
 
 
-T = TypeVar("T", bound=Claimed)
+T = TypeVar("T", bound=HasLease)
 Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
 
 
@@ -68,18 +68,24 @@ class Claims:
     """What workers do: the use cases of claims, over one database."""
 
     def __init__(
-        self, database: Database, wakeups: Wakeups, mint: Mint, *, buckets: int, instruments: Instruments | None = None
+        self,
+        database: Database,
+        notifications: Notifications,
+        mint: Mint,
+        *,
+        buckets: int,
+        instruments: Instruments | None = None,
     ) -> None:
         self._database = database
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._mint = mint
         self._buckets = buckets
         self._instruments = instruments or Instruments()
         self._lease = database.settings.lease
         self._redaction = database.settings.redaction
-        self._marks = Marks()
+        self._marks = LowWaterMarks()
         self.lost = LostClaims(self._lease)
-        wakeups.on_wake(lambda woken: self._marks.overtaken(woken.topic, woken.priority))
+        notifications.on_ready(lambda ready: self._marks.overtaken(ready.topic, ready.priority))
         self._enders: list[Callable[[Iterable[UUID]], None]] = []
 
     def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
@@ -92,34 +98,34 @@ class Claims:
         """Lease up to `slots` jobs of a topic to one worker. Ask for free slots only."""
         return await self.claim_for(topic, [check_name("worker", worker)], slots=slots)
 
-    async def claim_for(self, topic: str, seats: Sequence[str], *, slots: int) -> list[Claim]:
-        """Lease jobs to several workers at once, dealt to the seats in turn: a worker may have several.
+    async def claim_for(self, topic: str, workers: Sequence[str], *, slots: int) -> list[Claim]:
+        """Lease jobs to several workers at once, dealt out in turn: a worker may have several.
 
         There may be more as long as any are found, even if fewer than asked for: ask again until there are none.
         """
         check_topic(topic)
-        if not seats:
-            raise InvalidOption("seats", seats, "it is a list of at least one worker")
+        if not workers:
+            raise InvalidOption("workers", workers, "it is a list of at least one worker")
         if not 1 <= slots <= CLAIM_LIMIT:
             raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
         mark = self._marks.where(topic)
-        claims = await self._claim_from(mark, topic, seats, slots)
+        claims = await self._claim_from(mark, topic, workers, slots)
         if len(claims) == slots or mark is START:
             return claims
         if claims:  # a look behind the mark is due, but not before these have begun
             self._marks.look_back(topic)
             return claims
         mark = self._marks.where(topic, found_too_few=True)
-        return await self._claim_from(mark, topic, seats, slots) if mark is START else []
+        return await self._claim_from(mark, topic, workers, slots) if mark is START else []
 
-    async def _claim_from(self, mark: store.Mark, topic: str, seats: Sequence[str], slots: int) -> list[Claim]:
+    async def _claim_from(self, mark: store.Mark, topic: str, workers: Sequence[str], slots: int) -> list[Claim]:
         bucket = bucket_of_topic(topic, self._buckets)
 
         async def work(conn: Connection) -> list[Claim]:
             started = time.perf_counter()  # the statement alone: an outage before it says nothing about the scan
-            with self._noting_a_loss(seats):
+            with self._noting_a_loss(workers):
                 claims = await store.claim_jobs(
-                    conn, bucket=bucket, topic=topic, seats=seats, limit=slots, lease=self._lease, mark=mark
+                    conn, bucket=bucket, topic=topic, workers=workers, limit=slots, lease=self._lease, mark=mark
                 )
             took = time.perf_counter() - started
             self._marks.claimed(topic, mark, took, claims)
@@ -154,7 +160,7 @@ class Claims:
 
         is_new, claim = await self._database.run(work)
         if is_new and claim is None:
-            self._wakeups.wake([Woken(topic, job.priority)])
+            self._notifications.notify_ready([ReadyTopic(topic, job.priority)])
         return Submitted(placed.id, is_new), claim
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
@@ -164,21 +170,21 @@ class Claims:
 
     # --- to speak for those they have
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
-        """Extend the leases, all in one batch; the answer names those that are lost or canceled."""
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]:
+        """Extend the leases, all in one batch; the answer names those that are lost or cancelled."""
 
         async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
             return await store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=self._lease)
 
         return await self._answer("leases", leases, beat, reserved=True)
 
-    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
+    async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
         async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> list[ClaimKey]:
             return await store.progress_jobs(conn, bucket=bucket, progress=items)
 
         return await self._answer("progress reports", progress, note)
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+    async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
         """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
         firsts = {(each.id, each.lease_id): each for each in reversed(reports)}
         if len(firsts) == len(reports):
@@ -186,7 +192,7 @@ class Claims:
         answers = dict(zip(firsts, await self._report_each([*firsts.values()]), strict=True))
         return [_answer_of(each, firsts, answers) for each in reports]
 
-    async def _report_each(self, reports: Sequence[Report]) -> list[Answer]:
+    async def _report_each(self, reports: Sequence[Report]) -> list[ReportStatus]:
         """As `report`, one for each claim."""
         waits: list[timedelta] = []
         reports = await self._masked(reports)
@@ -200,7 +206,7 @@ class Claims:
             for listener in self._enders:
                 listener(ended)
         if waits:
-            self._wakeups.wake_later(min(waits))
+            self._notifications.notify_due_soon(min(waits))
         return answers
 
     async def _masked(self, reports: Sequence[Report]) -> Sequence[Report]:
@@ -216,17 +222,17 @@ class Claims:
             reports,
         )
 
-    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+    async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         """Give back claims that were never started; they are not charged."""
 
         async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
-            moved, woken = await store.release_jobs(conn, bucket=bucket, leases=items)
-            self._wakeups.wake(woken)
+            moved, ready = await store.release_jobs(conn, bucket=bucket, leases=items)
+            self._notifications.notify_ready(ready)
             return moved
 
         return await self._answer("leases", leases, release)
 
-    async def give_back_lost(self, workers: Sequence[str], held: Callable[[], Sequence[Lease]]) -> int:
+    async def release_lost(self, workers: Sequence[str], held: Callable[[], Sequence[Lease]]) -> int:
         """Give back what was leased to these of the `lost` workers and never reached them, because an answer was lost.
 
         No claim for them may be under way, nor begin before this returns. What they hold is asked for after the time is
@@ -241,12 +247,12 @@ class Claims:
         return given_back
 
     @contextmanager
-    def _noting_a_loss(self, seats: Sequence[str]) -> Iterator[None]:
+    def _noting_a_loss(self, workers: Sequence[str]) -> Iterator[None]:
         asked_at = time.monotonic()
         try:
             yield
         except BaseException:  # whatever it is, it may have come after the commit
-            self.lost.note(seats, asked_at)
+            self.lost.note(workers, asked_at)
             raise
 
     async def release_unheld(
@@ -257,19 +263,19 @@ class Claims:
         What they were given later, by whoever they turned to, is not in the list and yet their own.
         """
 
-        async def work(conn: Connection) -> list[Woken]:
-            found: list[Woken] = []
+        async def work(conn: Connection) -> list[ReadyTopic]:
+            found: list[ReadyTopic] = []
             for bucket in range(self._buckets):
                 theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
-                _, woken = await store.release_unheld(
+                _, ready = await store.release_unheld(
                     conn, bucket=bucket, workers=workers, held=theirs, after=after, before=before
                 )
-                found += woken
+                found += ready
             return found
 
-        woken = await self._database.run(work)
-        self._wakeups.wake(woken)
-        return len(woken)
+        ready = await self._database.run(work)
+        self._notifications.notify_ready(ready)
+        return len(ready)
 
     async def claims_of(self, leases: Sequence[Lease], *, reserved: bool = False) -> dict[UUID, ClaimRow]:
         """The newest claim of each of these jobs, and whose it is."""
@@ -284,25 +290,27 @@ class Claims:
 
     # --- shared
 
-    async def _answer(self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False) -> list[Answer]:
+    async def _answer(
+        self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False
+    ) -> list[ReportStatus]:
         """An answer for each item; those that find their row locked for a moment are tried again."""
         check_size(what, items)
         answers = await self._move(items, move, reserved=reserved)
         for pause in BUSY_PAUSES:
-            if Answer.BUSY not in answers:
+            if ReportStatus.BUSY not in answers:
                 break
             await asyncio.sleep(pause)
-            busy = [number for number, answer in enumerate(answers) if answer is Answer.BUSY]
+            busy = [number for number, answer in enumerate(answers) if answer is ReportStatus.BUSY]
             again = await self._move([items[number] for number in busy], move, reserved=reserved)
             for number, answer in zip(busy, again, strict=True):
                 answers[number] = answer
         return answers
 
-    async def _move(self, items: Sequence[T], move: Move[T], *, reserved: bool) -> list[Answer]:
+    async def _move(self, items: Sequence[T], move: Move[T], *, reserved: bool) -> list[ReportStatus]:
         """Move what can be moved; then find out about the rest from the rows as they are now."""
 
-        async def work(conn: Connection) -> dict[ClaimKey, Answer]:
-            answers: dict[ClaimKey, Answer] = {}
+        async def work(conn: Connection) -> dict[ClaimKey, ReportStatus]:
+            answers: dict[ClaimKey, ReportStatus] = {}
             for bucket, group in self._group(items):
                 moved = await move(conn, bucket, group)
                 if len(moved) < len(group):
@@ -311,8 +319,8 @@ class Claims:
 
         exceptions = await self._database.run(work, reserved=reserved, of_many=True)
         if not exceptions:
-            return [Answer.ACCEPTED] * len(items)
-        return [exceptions.get((item.id, item.lease_id), Answer.ACCEPTED) for item in items]
+            return [ReportStatus.ACCEPTED] * len(items)
+        return [exceptions.get((item.id, item.lease_id), ReportStatus.ACCEPTED) for item in items]
 
     def _group(self, items: Sequence[T]) -> list[tuple[int, Sequence[T]]]:
         """The items by bucket; with one bucket, which is nearly always, as they are."""
@@ -341,27 +349,27 @@ async def _report(conn: Connection, bucket: int, reports: Sequence[Report], wait
     return moved
 
 
-def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[ClaimKey, Answer]) -> Answer:
+def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[ClaimKey, ReportStatus]) -> ReportStatus:
     """Of two reports of one claim, the second comes when the first has moved it."""
     claim = (report.id, report.lease_id)
-    is_late = report is not firsts[claim] and answers[claim] is Answer.ACCEPTED
-    return Answer.ALREADY if is_late else answers[claim]
+    is_late = report is not firsts[claim] and answers[claim] is ReportStatus.ACCEPTED
+    return ReportStatus.ALREADY if is_late else answers[claim]
 
 
 async def _explain(
-    conn: Connection, bucket: int, items: Sequence[Claimed], moved: set[ClaimKey]
-) -> dict[ClaimKey, Answer]:
+    conn: Connection, bucket: int, items: Sequence[HasLease], moved: set[ClaimKey]
+) -> dict[ClaimKey, ReportStatus]:
     """Why claims were not moved, by what their rows say now."""
     rest = [claim for item in items if (claim := (item.id, item.lease_id)) not in moved]
     rows = await store.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
     return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}
 
 
-def _answer_to(claim: ClaimKey, row: tuple[JobStatus, int] | None) -> Answer:
+def _answer_to(claim: ClaimKey, row: tuple[JobStatus, int] | None) -> ReportStatus:
     if row is None:
-        return Answer.LOST
+        return ReportStatus.LOST
     status, newest = row
     if newest == claim[1]:  # still the newest claim: held by its own handler, or reported before
-        return Answer.BUSY if status is JobStatus.RUNNING else Answer.ALREADY
-    was_canceled = status is JobStatus.CANCELED and newest == claim[1] + 1
-    return Answer.CANCELED if was_canceled else Answer.LOST
+        return ReportStatus.BUSY if status is JobStatus.RUNNING else ReportStatus.ALREADY
+    was_cancelled = status is JobStatus.CANCELLED and newest == claim[1] + 1
+    return ReportStatus.CANCELLED if was_cancelled else ReportStatus.LOST

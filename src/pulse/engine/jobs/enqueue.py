@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.engine.masks import check_whole_each
+from pulse.engine.masks import refuse_masked_each
 from pulse.model.errors import Conflict, InvalidOption
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
 from pulse.model.jobs import NewJob, Submitted
 from pulse.model.text import PAYLOAD_WARNING
 from pulse.store import jobs as store
 from pulse.store.connections.notifications import most_urgent
-from pulse.store.jobs import Placed, Woken
+from pulse.store.jobs import PlacedJob, ReadyTopic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,18 +27,18 @@ log = logging.getLogger("pulse.jobs")
 SUBMIT_TRIES = 3
 
 
-async def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[Placed]:
+async def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[PlacedJob]:
     """Return each with its id and bucket, if it may be stored at all."""
-    await check_whole_each(redaction, [job.payload for job in jobs])
+    await refuse_masked_each(redaction, [job.payload for job in jobs])
     for job in jobs:
         if len(job.payload) > PAYLOAD_WARNING:
             log.warning("payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10)
     homes = [bucket_of_topic(job.routed_topic, buckets) for job in jobs]
-    placed = [Placed(*each) for each in zip(homes, mint.ids(homes), jobs, strict=True)]
+    placed = [PlacedJob(*each) for each in zip(homes, mint.ids(homes), jobs, strict=True)]
     return [_with_own_id(item) if item.job.id else item for item in placed]
 
 
-def _with_own_id(item: Placed) -> Placed:
+def _with_own_id(item: PlacedJob) -> PlacedJob:
     job_id = item.job.id
     if not isinstance(job_id, UUID) or bucket_of_id(job_id) != item.bucket:
         raise InvalidOption(
@@ -47,7 +47,7 @@ def _with_own_id(item: Placed) -> Placed:
     return item._replace(id=job_id)
 
 
-def hints(jobs: Sequence[NewJob]) -> tuple[list[Woken], timedelta | None]:
+def hints(jobs: Sequence[NewJob]) -> tuple[list[ReadyTopic], timedelta | None]:
     """What is ready, and how soon more will be, by this process's clock: the database decides, and polling covers
     the rest."""
     if not any(job.delay or job.run_at for job in jobs):
@@ -65,12 +65,12 @@ def _wait_of(job: NewJob) -> timedelta:
 
 
 async def submit_placed(
-    conn: Connection, placed: Sequence[Placed], channel: str = "", message: str | None = None
+    conn: Connection, placed: Sequence[PlacedJob], channel: str = "", message: str | None = None
 ) -> list[Submitted]:
     """Insert; for what was there already, find the job that stands for it. A holder may finish in between."""
     created: set[UUID] = set()
     stands: dict[UUID, UUID] = {}
-    left: Sequence[Placed] = placed
+    left: Sequence[PlacedJob] = placed
     if any(item.job.unique_key for item in placed):
         left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
     for _ in range(SUBMIT_TRIES):

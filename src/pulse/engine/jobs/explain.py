@@ -11,7 +11,7 @@ import msgspec
 
 from pulse.engine.masks import mask_job, mask_one
 from pulse.model.errors import JobNotFound
-from pulse.model.explain.facts import MOST_COUNTED, MOST_NAMED, Explanation, Facts
+from pulse.model.explain.facts import MAX_COUNTED, MAX_NAMED, Explanation, Facts
 from pulse.model.explain.reasons import explain
 from pulse.model.ids import bucket_of_id
 from pulse.model.jobs import FINISHED, Job, JobStatus
@@ -112,18 +112,18 @@ async def _find_holders(conn: Connection, job: Job, bucket: int) -> list[Holder]
             return None
         if look < LOOKS - 1:
             await asyncio.sleep(LOOK_EVERY)
-    return await store.list_holders(conn, limit=MOST_NAMED)
+    return await store.list_holders(conn, limit=MAX_NAMED)
 
 
 async def _count_ahead(conn: Connection, job: Job, bucket: int) -> int | None:
     """None: more than are counted from either end."""
     assert job.ready_at is not None
-    place, limit = Mark(-job.priority, job.ready_at, job.id), MOST_COUNTED + 1
+    place, limit = Mark(-job.priority, job.ready_at, job.id), MAX_COUNTED + 1
     ahead = await store.count_ahead(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
-    if ahead <= MOST_COUNTED:
+    if ahead <= MAX_COUNTED:
         return ahead
     behind = await store.count_behind(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
-    if behind > MOST_COUNTED:
+    if behind > MAX_COUNTED:
         return None
     pending = await store.count_pending(conn, bucket=bucket, topic=job.topic)
-    return max(pending - behind - 1, MOST_COUNTED + 1)
+    return max(pending - behind - 1, MAX_COUNTED + 1)

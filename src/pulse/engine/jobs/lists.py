@@ -85,7 +85,7 @@ def choose_order(wanted: JobFilter, buckets: int) -> Order:
             return Order("list_all_pending", {"reach": REACH}, BY_TURN, ("status",))
         case JobStatus.DEAD_LETTERED:
             return Order("list_dead", {"buckets": home}, BY_FINISH, ("status",))
-        case JobStatus.COMPLETED | JobStatus.CANCELED:
+        case JobStatus.COMPLETED | JobStatus.CANCELLED:
             fixed = {"status": str(wanted.status), "reach": REACH}
             return Order("list_all_finished", fixed, BY_FINISH, ("status",))
     return Order("list_newest", {"buckets": home}, {"after_id": LAST_ID})

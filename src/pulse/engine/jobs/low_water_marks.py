@@ -40,7 +40,7 @@ class _Place(msgspec.Struct):
     is_overtaken: bool = False  # something more urgent came
 
 
-class Marks:
+class LowWaterMarks:
     """The low-water marks of one process, a topic each."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.engine.jobs.bulk import Find, Swept, sweep, was_there
+from pulse.engine.jobs.bulk import BulkResult, ListJobs, act_on_all, existed_before
 from pulse.engine.jobs.enqueue import hints, place, submit_placed
 from pulse.engine.jobs.lists import Read, list_ids, read_each, read_in_order
 from pulse.engine.masks import mask_attempts, mask_each, mask_error, mask_job, mask_one, off_loop
@@ -39,12 +39,12 @@ from pulse.model.jobs import (
 )
 from pulse.model.text import check_text, check_topic
 from pulse.store import jobs as store
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 from pulse.store.tokens import read_secret
 
 if TYPE_CHECKING:
     from pulse.model.ids import Mint
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
 BUSY_TRIES = 8  # about two seconds of coming back to a row that a handler holds
@@ -57,10 +57,10 @@ Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
 class Jobs:
     """The use cases of jobs, over one database."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, mint: Mint, *, buckets: int) -> None:
+    def __init__(self, database: Database, notifications: Notifications, mint: Mint, *, buckets: int) -> None:
         self.buckets = buckets
         self._database = database
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._mint = mint
         self._id_secret: bytes | None = None  # read when it is needed
         self._redaction = database.settings.redaction
@@ -68,7 +68,7 @@ class Jobs:
         self._cancelers: list[Callable[[Iterable[UUID]], None]] = []
 
     def on_cancel(self, listener: Callable[[Iterable[UUID]], None]) -> None:
-        """Call `listener` with jobs that were canceled through this process. It must not block."""
+        """Call `listener` with jobs that were cancelled through this process. It must not block."""
         self._cancelers.append(listener)
 
     def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
@@ -86,15 +86,15 @@ class Jobs:
         # Without keys one statement does it all, and is a transaction by itself.
         run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
         ready, later = hints(jobs)
-        is_taken = len(jobs) == 1 and all(self._wakeups.is_taken(item.topic) for item in ready)
-        message = None if is_taken else self._wakeups.take_along(ready)
-        answers = await run(lambda conn: submit_placed(conn, placed, self._wakeups.channel, message))
+        is_taken = len(jobs) == 1 and all(self._notifications.has_local_taker(item.topic) for item in ready)
+        message = None if is_taken else self._notifications.payload_for_commit(ready)
+        answers = await run(lambda conn: submit_placed(conn, placed, self._notifications.channel, message))
         if message is None and not is_taken:
-            self._wakeups.wake(ready)
+            self._notifications.notify_ready(ready)
         else:
-            self._wakeups.tell(ready)
+            self._notifications.notify_here(ready)
         if later is not None:
-            self._wakeups.wake_later(later)
+            self._notifications.notify_due_soon(later)
         return answers
 
     async def cancel(self, job_id: UUID, *, reason: str = "") -> Job:
@@ -102,8 +102,8 @@ class Jobs:
         return await self._act_on_one(job_id, lambda ids: self.cancel_many(ids, reason=reason))
 
     async def cancel_many(self, job_ids: Sequence[UUID], *, reason: str = "") -> Outcomes:
-        """For each id: None if it was canceled, else why not."""
-        text = f"canceled: {check_text('reason', reason, 2_000)}" if reason else "canceled"
+        """For each id: None if it was cancelled, else why not."""
+        text = f"cancelled: {check_text('reason', reason, 2_000)}" if reason else "cancelled"
 
         async def cancel(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             return await store.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
@@ -111,9 +111,9 @@ class Jobs:
         outcomes = await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
         for listener in self._enders:
             listener(job_ids)
-        canceled = [job_id for job_id, problem in outcomes.items() if problem is None]
+        cancelled = [job_id for job_id, problem in outcomes.items() if problem is None]
         for listener in self._cancelers:
-            listener(canceled)
+            listener(cancelled)
         return outcomes
 
     async def replay(self, job_id: UUID) -> Job:
@@ -131,8 +131,8 @@ class Jobs:
 
         async def replay(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             await store.free_replayed_keys(conn, bucket=bucket, ids=ids)
-            moved, woken = await store.replay_jobs(conn, bucket=bucket, ids=ids, before=began_at)
-            self._wakeups.wake(woken)
+            moved, ready = await store.replay_jobs(conn, bucket=bucket, ids=ids, before=began_at)
+            self._notifications.notify_ready(ready)
             return moved
 
         return await self._act_on_many(job_ids, JobEvent.REPLAY, replay, before=began_at)
@@ -141,8 +141,8 @@ class Jobs:
         """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
 
         async def hasten(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
-            moved, woken = await store.hasten_jobs(conn, bucket=bucket, ids=ids)
-            self._wakeups.wake(woken)
+            moved, ready = await store.run_jobs_now(conn, bucket=bucket, ids=ids)
+            self._notifications.notify_ready(ready)
             return moved
 
         return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, hasten))
@@ -154,8 +154,8 @@ class Jobs:
         after: str | None = None,
         limit: int = BATCH_LIMIT,
         before: datetime | None = None,
-        find: Find[JobHead] | None = None,
-    ) -> Swept:
+        find: ListJobs[JobHead] | None = None,
+    ) -> BulkResult:
         """Replay the dead letters that match and had died by `before` (now), newest first, `limit` at most.
 
         To go on, give the `next` of the answer as `after`. What dies meanwhile comes before it in the list, and so is
@@ -165,7 +165,7 @@ class Jobs:
         now = await self._database.run(store.read_clock)
         before = now if before is None else min(before, now)
         act = partial(self.replay_many, before=before)
-        return await sweep(find or self.find_heads, act, dead, before=before, after=after, limit=limit)
+        return await act_on_all(find or self.list_heads, act, dead, before=before, after=after, limit=limit)
 
     # --- operators
 
@@ -219,12 +219,12 @@ class Jobs:
             return []  # it was pruned in between
         return await off_loop(lambda: mask_attempts(self._redaction, found, job.payload))
 
-    async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
+    async def list_page(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
         jobs, following = await self._list(store.get_jobs, wanted or JobFilter(), after, limit)
         return Page(await self._shown(jobs), following)
 
-    async def find_heads(
+    async def list_heads(
         self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> HeadPage:
         """As `find`, without what may be large."""
@@ -261,7 +261,7 @@ class Jobs:
         """Answers whether it was paused."""
         name = topic if topic == "*" else check_topic(topic)
         was_paused = await self._database.run(lambda conn: store.resume_topic(conn, topic=name))
-        self._wakeups.wake([Woken(name, 100)])
+        self._notifications.notify_ready([ReadyTopic(name, 100)])
         return was_paused
 
     async def pauses(self) -> list[Pause]:
@@ -314,7 +314,7 @@ async def _act(conn: Connection, job_ids: Sequence[UUID], act: Act) -> set[UUID]
 def _why_not(job_id: UUID, job: Job | None, event: JobEvent, before: datetime | None) -> PulseError:
     if job is None:
         return JobNotFound(job_id)
-    if before is not None and not was_there(job, before):
+    if before is not None and not existed_before(job, before):
         return Conflict(f"job {job_id} has become {job.status} since this began, so it was left alone")
     if (job.status, event) not in TRANSITIONS:
         return IllegalTransition(job_id, job.status, event)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulse.engine.engine import Engine
     from pulse.model.jobs import Job
 
-MOST_WAITERS = 10_000
+MAX_WAITERS = 10_000
 LOOK_EVERY = 0.1  # seconds
 LOOK_SHARE = 0.2  # of the time, at most
 NOBODY = timedelta(hours=1)  # until the first one comes, who wakes the loop
@@ -31,7 +31,7 @@ NOBODY = timedelta(hours=1)  # until the first one comes, who wakes the loop
 class Waiters:
     """Everybody in this process who waits for the end of a job."""
 
-    def __init__(self, engine: Engine, *, limit: int = MOST_WAITERS) -> None:
+    def __init__(self, engine: Engine, *, limit: int = MAX_WAITERS) -> None:
         self.loop = Loop("wait", self.step)
         self._jobs = engine.jobs
         self._limit = limit
@@ -55,7 +55,7 @@ class Waiters:
     def hear(self, job_ids: Iterable[UUID]) -> None:
         if self._waiting and (heard := self._waiting.keys() & set(job_ids)):
             self._heard |= heard
-            self.loop.wake_within(timedelta())
+            self.loop.run_within(timedelta())
 
     def close(self) -> None:
         """Let everybody go: this process is about to end, and they can ask another."""
@@ -88,7 +88,7 @@ class Waiters:
             future.set_result(None)
         self._waiting[job_id].add(future)
         self._count += 1
-        self.loop.wake_within(timedelta(seconds=LOOK_EVERY))
+        self.loop.run_within(timedelta(seconds=LOOK_EVERY))
         return future
 
     def _remove(self, job_id: UUID, future: asyncio.Future[Job | None]) -> None:

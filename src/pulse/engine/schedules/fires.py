@@ -23,41 +23,41 @@ import msgspec
 from pulse.engine.instruments import Instruments
 from pulse.model.decisions.firing import (
     DueSchedule,
-    Firing,
-    Note,
+    FireDecision,
+    FireNote,
     broken,
     decide,
-    following_of_usual,
     is_owed,
     jittered,
     passed_over,
+    regular_successor,
 )
 from pulse.model.ids import fire_id
 from pulse.model.schedules import FireOutcome, Overlap
 from pulse.store import schedules as store
-from pulse.store.schedules import Fired, Made, Noted, Plan, Usual
+from pulse.store.schedules import FireNoteRow, FireResult, JobToFire, Plan, RegularFire
 
 if TYPE_CHECKING:
     from pulse.model.schedules import Schedule
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import Woken
+    from pulse.store.jobs import ReadyTopic
 
 log = logging.getLogger("pulse.schedules")
 
 LANES = 3  # while batches are full: one is decided here while the database writes the others
 IN_A_ROW = 10  # batches of a lane: less than a second
 PATIENCE = 0.005  # seconds for which others that share the loop can wait
-MOST_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
+MAX_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
 LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
 AT_ONCE = timedelta()
-NOTHING = Fired(0, [])
+NOTHING = FireResult(0, [])
 
 Read = Callable[["Connection"], Awaitable[list[DueSchedule]]]
-Decide = Callable[[DueSchedule, datetime], Firing]
+Decide = Callable[[DueSchedule, datetime], FireDecision]
 
 
-class Refused(Exception):
+class RefusedSchedules(Exception):
     """The database refused what these schedules would have made."""
 
     def __init__(self, ids: Sequence[UUID], reason: str) -> None:
@@ -65,13 +65,15 @@ class Refused(Exception):
         self.ids = ids
 
 
-class Fires:
+class FireDuty:
     """The fire duty of one process."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, instruments: Instruments | None = None) -> None:
+    def __init__(
+        self, database: Database, notifications: Notifications, instruments: Instruments | None = None
+    ) -> None:
         self._database = database
         self._instruments = instruments or Instruments()
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._tick = database.settings.schedule_tick
         self._batch = database.settings.schedule_batch
         self._has_more = False  # more was due than one transaction takes
@@ -115,12 +117,12 @@ class Fires:
     async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
             return await self._fire_together(read, choose, careful=careful)
-        except Refused as error:
+        except RefusedSchedules as error:
             if not careful:  # one of them may have fired already, by a backfill say
                 return await self._fire(_among(error.ids), choose, careful=True)
             return await self._fire_apart(error)
 
-    async def _fire_apart(self, refused: Refused) -> int:
+    async def _fire_apart(self, refused: RefusedSchedules) -> int:
         """Half by half, until the one that is refused stands alone."""
         if len(refused.ids) == 1:
             return await self._park(refused)
@@ -130,35 +132,35 @@ class Fires:
             fired += await self._fire(_among(half), decide, careful=True)
         return fired
 
-    async def _park(self, refused: Refused) -> int:
+    async def _park(self, refused: RefusedSchedules) -> int:
         log.warning("schedule %s cannot fire and is parked: %s", refused.ids[0], refused)
         try:
             return await self._fire_together(
                 _among(refused.ids), lambda due, _: broken(due, str(refused)), careful=True
             )
-        except Refused as error:  # the others must not wait for it
+        except RefusedSchedules as error:  # the others must not wait for it
             log.error("schedule %s cannot be parked: %s", refused.ids[0], error)  # noqa: TRY400
             return 0
 
     async def _fire_together(self, read: Read, choose: Decide, *, careful: bool) -> int:
-        async def work(conn: Connection) -> tuple[Sequence[DueSchedule], list[Woken]]:
+        async def work(conn: Connection) -> tuple[Sequence[DueSchedule], list[ReadyTopic]]:
             due = await read(conn)
             if not due:
                 return [], []
             self._has_more |= len(due) >= self._batch
-            written = await _write_down(await _with_busy(conn, due), choose, careful=careful)
+            batch = await _write_down(await _with_busy(conn, due), choose, careful=careful)
             if careful:
-                written = await _without_taken(conn, written)
+                batch = await _without_taken(conn, batch)
             try:
-                fired = await written.fire(conn)
+                fired = await batch.fire(conn)
             except store.RefusedByDatabase as error:
-                raise Refused([each.id for each in due], str(error)) from error
-            assert fired.moved == written.schedules, "a schedule that is locked was changed"
-            self._has_more |= written.schedules < len(due)
-            return due[: written.schedules], fired.ready
+                raise RefusedSchedules([each.id for each in due], str(error)) from error
+            assert fired.moved == batch.schedules, "a schedule that is locked was changed"
+            self._has_more |= batch.schedules < len(due)
+            return due[: batch.schedules], fired.ready
 
         fired, ready = await self._database.run_together(work)
-        self._wakeups.wake(ready)
+        self._notifications.notify_ready(ready)
         self._note_lateness(fired)
         return len(fired)
 
@@ -170,24 +172,24 @@ class Fires:
                 self._instruments.fires.note(late, times=1 + sum(1 for _ in together))
 
 
-class Written(NamedTuple):
+class FireBatch(NamedTuple):
     """What was decided, as rows."""
 
-    usual: list[Usual]
+    regular: list[RegularFire]
     plans: list[Plan]
-    made: list[Made]
-    noted: list[Noted]
+    jobs: list[JobToFire]
+    notes: list[FireNoteRow]
 
     @property
     def schedules(self) -> int:
-        return len(self.usual) + len(self.plans)
+        return len(self.regular) + len(self.plans)
 
-    async def fire(self, conn: Connection) -> Fired:
-        fired = await store.fire_usual(conn, self.usual) if self.usual else NOTHING
+    async def fire(self, conn: Connection) -> FireResult:
+        fired = await store.fire_regular(conn, self.regular) if self.regular else NOTHING
         if not self.plans:
             return fired
-        rest = await store.fire_schedules(conn, plans=self.plans, made=self.made, noted=self.noted, cause="timetable")
-        return Fired(fired.moved + rest.moved, fired.ready + rest.ready)
+        rest = await store.fire_schedules(conn, plans=self.plans, jobs=self.jobs, notes=self.notes, cause="timetable")
+        return FireResult(fired.moved + rest.moved, fired.ready + rest.ready)
 
 
 async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[DueSchedule]:
@@ -199,11 +201,11 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
     return [msgspec.structs.replace(each, is_busy=each.id in busy) for each in due]
 
 
-async def note_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
+async def log_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
     """What is due of these and will not be fired still leaves its line."""
     lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
     if lines:
-        await store.fire_schedules(conn, plans=[], made=[], noted=lines, cause="timetable")
+        await store.fire_schedules(conn, plans=[], jobs=[], notes=lines, cause="timetable")
 
 
 async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> datetime | None:
@@ -213,7 +215,7 @@ async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> date
     if is_owed(schedule, now):
         return schedule.next_run_at
     following = schedule.timed.next_after(now)
-    await note_passed_over(conn, [schedule], "paused", now)
+    await log_passed_over(conn, [schedule], "paused", now)
     return following
 
 
@@ -225,15 +227,15 @@ async def has_fired(conn: Connection, schedule: Schedule) -> bool:
     return bool(await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[cursor]))
 
 
-def _line(schedule_id: UUID, note: Note) -> Noted:
+def _line(schedule_id: UUID, note: FireNote) -> FireNoteRow:
     newest = note.newest or note.occurrence
-    return Noted(schedule_id, note.occurrence, note.outcome, note.reason, note.occurrences, newest)
+    return FireNoteRow(schedule_id, note.occurrence, note.outcome, note.reason, note.occurrences, newest)
 
 
-async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bool) -> Written:
+async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bool) -> FireBatch:
     """What was decided about each, as far as one transaction goes. If careful, nothing is taken for the usual."""
-    written = Written([], [], [], [])
-    room, rested_at = MOST_JOBS, time.monotonic()
+    batch = FireBatch([], [], [], [])
+    room, rested_at = MAX_JOBS, time.monotonic()
     for each in due:
         if room <= 0:
             break
@@ -242,65 +244,66 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bo
             rested_at = time.monotonic()
         following = None if careful else _following(each)
         if following is not None:
-            written.usual.append(_usual(each, following))
+            batch.regular.append(_regular_fire(each, following))
             room -= 1
         else:
-            room -= _write_down_one(written, each, _decided(each, choose))
-    return written
+            room -= _write_down_one(batch, each, _decided(each, choose))
+    return batch
 
 
-async def _without_taken(conn: Connection, written: Written) -> Written:
+async def _without_taken(conn: Connection, batch: FireBatch) -> FireBatch:
     """Leave out the occurrences whose ids other jobs have, each with a line that says so. Only the server makes such
     ids, but one may have been given to a job before that was so, or by hand."""
-    taken = await store.taken_occurrences(conn, written.made) if written.made else set()
+    taken = await store.taken_occurrences(conn, batch.jobs) if batch.jobs else set()
     if not taken:
-        return written
-    made = [each for each in written.made if each.job_id not in taken]
-    lost = [each for each in written.made if each.job_id in taken]
+        return batch
+    jobs = [each for each in batch.jobs if each.job_id not in taken]
+    lost = [each for each in batch.jobs if each.job_id in taken]
     for each in lost:
         log.error("schedule %s makes no job for %s: another job has its id, %s", *each[:3])
-    count = Counter(each.schedule_id for each in made)
-    last = {each.schedule_id: each.occurrence for each in made}
-    plans = [plan._replace(fired=count[plan.id], last=last.get(plan.id)) for plan in written.plans]
+    count = Counter(each.schedule_id for each in jobs)
+    last = {each.schedule_id: each.occurrence for each in jobs}
+    plans = [plan._replace(fired=count[plan.id], last=last.get(plan.id)) for plan in batch.plans]
     lines = [_line(each.schedule_id, _taken(each)) for each in lost]
-    return Written(written.usual, plans, made, written.noted + lines)
+    return FireBatch(batch.regular, plans, jobs, batch.notes + lines)
 
 
-def _taken(made: Made) -> Note:
-    return Note(made.occurrence, FireOutcome.SKIPPED, f"error: another job has its id, {made.job_id}")
+def _taken(job: JobToFire) -> FireNote:
+    return FireNote(job.occurrence, FireOutcome.SKIPPED, f"error: another job has its id, {job.job_id}")
 
 
 def _following(due: DueSchedule) -> datetime | None:
     try:
-        return following_of_usual(due)
+        return regular_successor(due)
     except Exception:  # whatever it is, the decision says it
         return None
 
 
-def _usual(due: DueSchedule, following: datetime) -> Usual:
+def _regular_fire(due: DueSchedule, following: datetime) -> RegularFire:
     at = due.next_run_at
     assert at is not None
     return due.id, at, following, fire_id(due.id, at, due.bucket)
 
 
-def _write_down_one(written: Written, due: DueSchedule, firing: Firing) -> int:
+def _write_down_one(batch: FireBatch, due: DueSchedule, firing: FireDecision) -> int:
     """Answers with how many rows that makes, lines of the log aside."""
     fires = firing.fires
     last = fires[-1] if fires else None
     rest = (firing.status, firing.error, firing.buffered_for)
-    written.plans.append(Plan(due.id, due.next_run_at, firing.next_run_at, *rest, len(fires), last))
-    written.made.extend(_made(due, firing))
-    written.noted.extend(_line(due.id, note) for note in firing.notes)
+    batch.plans.append(Plan(due.id, due.next_run_at, firing.next_run_at, *rest, len(fires), last))
+    batch.jobs.extend(_made(due, firing))
+    batch.notes.extend(_line(due.id, note) for note in firing.notes)
     return 1 + len(fires)
 
 
-def _made(due: DueSchedule, firing: Firing) -> list[Made]:
+def _made(due: DueSchedule, firing: FireDecision) -> list[JobToFire]:
     return [
-        Made(due.id, at, fire_id(due.id, at, due.bucket), jittered(due, at, firing.next_run_at)) for at in firing.fires
+        JobToFire(due.id, at, fire_id(due.id, at, due.bucket), jittered(due, at, firing.next_run_at))
+        for at in firing.fires
     ]
 
 
-def _decided(due: DueSchedule, choose: Decide) -> Firing:
+def _decided(due: DueSchedule, choose: Decide) -> FireDecision:
     try:
         return choose(due, due.now)
     except Exception as error:  # whatever it is, the others of the batch are not to blame

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.engine.schedules.fires import note_passed_over
+from pulse.engine.schedules.fires import log_passed_over
 from pulse.model.decisions.schedule_changes import differences, is_retimed, make_declared, redefine
 from pulse.model.errors import InvalidSchedule, ScheduleExists, ScheduleOwned, StaleDeploy
 from pulse.model.schedules import Declared, Schedule, ScheduleStatus, SyncReport
@@ -70,7 +70,7 @@ class Sync:
         changed = [schedule for schedule in self.written if schedule.id in before]
         new = [schedule for schedule in self.written if schedule.id not in before]
         moved = [before[each.id] for each in changed if before[each.id].next_run_at != each.next_run_at]
-        await note_passed_over(conn, moved, "changed in code", now)
+        await log_passed_over(conn, moved, "changed in code", now)
         await store.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
         made = await store.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
         if taken := {each.name for each in new} - {each.name for each in made}:

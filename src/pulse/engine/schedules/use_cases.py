@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from pulse.engine.list_pages import search_schedules
-from pulse.engine.masks import check_whole_each, mask_each, mask_one, mask_schedule
-from pulse.engine.schedules.fires import has_fired, note_passed_over, resume_at
+from pulse.engine.masks import mask_each, mask_one, mask_schedule, refuse_masked_each
+from pulse.engine.schedules.fires import has_fired, log_passed_over, resume_at
 from pulse.engine.schedules.sync import Sync
 from pulse.model.decisions.firing import is_owed
 from pulse.model.decisions.schedule_changes import apply_changes, differences, is_retimed, make_schedule, redefine
@@ -28,10 +28,10 @@ from pulse.model.errors import (
     ScheduleOwned,
 )
 from pulse.model.ids import Mint, bucket_of_topic, fire_id, in_bucket
-from pulse.model.jobs import EARLIEST, PAGE_LIMIT, check_kind, check_whole
+from pulse.model.jobs import EARLIEST, PAGE_LIMIT, check_int, check_kind
 from pulse.model.schedules import (
-    MOST_BACKFILLED,
-    MOST_PREVIEWED,
+    MAX_BACKFILLED,
+    MAX_PREVIEWED,
     Backfill,
     Declared,
     Fire,
@@ -48,16 +48,16 @@ from pulse.model.schedules import (
 from pulse.model.text import check_name, check_text
 from pulse.store import schedules as store
 from pulse.store.jobs import compare_payloads, get_jobs, read_clock
-from pulse.store.schedules import Made
+from pulse.store.schedules import JobToFire
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
 if TYPE_CHECKING:
     from pulse.model.jobs import Job
     from pulse.model.list_filters import ScheduleSearch
-    from pulse.store.connections.notifications import Wakeups
+    from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import Woken
+    from pulse.store.jobs import ReadyTopic
     from pulse.timing.cron import Occurrence
 
 T = TypeVar("T")
@@ -67,10 +67,10 @@ LAST = (datetime.max.replace(tzinfo=UTC), "")
 class Schedules:
     """The use cases of schedules, over one database."""
 
-    def __init__(self, database: Database, wakeups: Wakeups, *, buckets: int) -> None:
+    def __init__(self, database: Database, notifications: Notifications, *, buckets: int) -> None:
         self.buckets = buckets
         self._database = database
-        self._wakeups = wakeups
+        self._notifications = notifications
         self._redaction = database.settings.redaction
         self._mint = Mint()
         self._topic: str | None = None
@@ -101,7 +101,7 @@ class Schedules:
 
         return await self._masked(await self._database.run(work))
 
-    async def find(
+    async def list_page(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> SchedulePage:
         """A page of schedules, by name."""
@@ -182,7 +182,7 @@ class Schedules:
 
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Creating the same again changes nothing."""
-        await check_whole_each(self._redaction, [new.job.payload])
+        await refuse_masked_each(self._redaction, [new.job.payload])
         schedule_id = self.mint_id()
 
         async def work(conn: Connection) -> tuple[Schedule, bool]:
@@ -209,7 +209,7 @@ class Schedules:
     async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
         """Change some fields. What was fired stays; a new timetable counts from now."""
         if isinstance(payload := changes.get("payload"), str):
-            await check_whole_each(self._redaction, [payload], is_edit=True)
+            await refuse_masked_each(self._redaction, [payload], is_edit=True)
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.app is not None:
@@ -217,7 +217,7 @@ class Schedules:
             now = await read_clock(conn)
             changed = _edited(schedule, changes, now)
             if changed.next_run_at != schedule.next_run_at:
-                await note_passed_over(conn, [schedule], "edited", now)
+                await log_passed_over(conn, [schedule], "edited", now)
             await store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
 
         return self._told_of(await self._change(name, work))
@@ -278,7 +278,7 @@ class Schedules:
         one; the last twelve bits of the id become the bucket of its topic."""
         minted = job_id or self.mint_id()  # before: the work below may be done twice
 
-        async def work(conn: Connection) -> tuple[Fire, list[Woken]]:
+        async def work(conn: Connection) -> tuple[Fire, list[ReadyTopic]]:
             schedule = await self._lock(conn, name)
             bucket = self.bucket_of(schedule)
             own = in_bucket(minted, bucket)
@@ -300,7 +300,7 @@ class Schedules:
         """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
         check_stretch(start, end, limit)
 
-        async def work(conn: Connection) -> tuple[Backfill, list[Woken]]:
+        async def work(conn: Connection) -> tuple[Backfill, list[ReadyTopic]]:
             schedule = await self._lock(conn, name)
             if end > (now := await read_clock(conn)):
                 raise InvalidOption("end", end.isoformat(), f"a backfill is of the past, and it is {now.isoformat()}")
@@ -323,18 +323,20 @@ class Schedules:
         *,
         cause: str,
         job_id: UUID | None = None,
-    ) -> tuple[list[UUID], list[Woken]]:
+    ) -> tuple[list[UUID], list[ReadyTopic]]:
         bucket = self.bucket_of(schedule)
-        made = [Made(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences]
+        made = [
+            JobToFire(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences
+        ]
         try:
-            fired = await store.fire_schedules(conn, plans=[], made=made, noted=[], cause=cause)
+            fired = await store.fire_schedules(conn, plans=[], jobs=made, notes=[], cause=cause)
         except store.RefusedByDatabase as error:
             raise InvalidSchedule(f"the database refuses a job of {schedule.name!r}: {error}") from error
         return [item.job_id for item in made], fired.ready
 
-    async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[Woken]]]]) -> T:
+    async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[ReadyTopic]]]]) -> T:
         answer, ready = await self._database.run_together(work)
-        self._wakeups.wake(ready)
+        self._notifications.notify_ready(ready)
         return answer
 
     # --- what code declares
@@ -351,7 +353,7 @@ class Schedules:
         """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
         check_name("app", app)
         check_deploy(deploy)
-        await check_whole_each(self._redaction, [each.schedule.job.payload for each in declared])
+        await refuse_masked_each(self._redaction, [each.schedule.job.payload for each in declared])
         sync = Sync(app, declared, mint=self.mint_id, bucket_of=self.bucket_of)
         report = await self._database.run_together(
             lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
@@ -385,7 +387,7 @@ class Schedules:
     def _told_of(self, schedule: Schedule) -> Schedule:
         """Those who fire must not sleep past its first occurrence."""
         if schedule.next_run_at is not None and schedule.paused_at is None:
-            self._wakeups.wake_later(schedule.next_run_at - schedule.updated_at)
+            self._notifications.notify_due_soon(schedule.next_run_at - schedule.updated_at)
         return schedule
 
 
@@ -466,7 +468,7 @@ def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> 
                 "limit",
                 limit,
                 f"there are more occurrences from {start.isoformat()}: give a shorter stretch or a "
-                f"larger limit, up to {MOST_BACKFILLED}",
+                f"larger limit, up to {MAX_BACKFILLED}",
             )
         found.append(occurrence)
     return found
@@ -481,20 +483,20 @@ def check_stretch(start: datetime, end: datetime, limit: int) -> None:
             raise InvalidOption(name, instant.isoformat(), "it is before 1970")
     if start >= end:
         raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
-    check_whole("limit", limit, 1, MOST_BACKFILLED)
+    check_int("limit", limit, 1, MAX_BACKFILLED)
 
 
 def check_preview(n: int) -> None:
-    check_whole("n", n, 1, MOST_PREVIEWED)
+    check_int("n", n, 1, MAX_PREVIEWED)
 
 
 def check_deploy(deploy: int | None) -> None:
     if deploy is not None:
-        check_whole("deploy", deploy, 0, (1 << 63) - 1)
+        check_int("deploy", deploy, 0, (1 << 63) - 1)
 
 
 def check_limit(limit: int) -> None:
-    check_whole("limit", limit, 1, PAGE_LIMIT)
+    check_int("limit", limit, 1, PAGE_LIMIT)
 
 
 def _write_cursor(fire: Fire) -> str:

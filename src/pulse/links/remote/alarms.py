@@ -15,7 +15,7 @@ from pulse.engine.alarms.use_cases import OVERLAP
 from pulse.links.remote.servers import CALL_TIMEOUT
 from pulse.model.alarms import AlarmFilter, AlarmPage, DeliveryPage, SetAlarm, check_alarm_name
 from pulse.model.ids import Mint
-from pulse.model.jobs import PAGE_LIMIT, check_length, check_whole
+from pulse.model.jobs import PAGE_LIMIT, check_int, check_length
 from pulse.model.network.targets import check_headers
 from pulse.model.text import check_name
 from pulse.wire import convert
@@ -39,8 +39,10 @@ class RemoteAlarms:
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
         return await self._tend(pb.GetAlarmRequest, "GetAlarm", key, owner)
 
-    async def find(self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50) -> AlarmPage:
-        check_whole("limit", limit, 1, PAGE_LIMIT)
+    async def list_page(
+        self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
+    ) -> AlarmPage:
+        check_int("limit", limit, 1, PAGE_LIMIT)
         filtering = wire.write_alarm_filter(wanted or AlarmFilter())
         request = pb.ListAlarmsRequest(filter=filtering, after=after or "", limit=limit)
         answer = await self._call(lambda service: service.ListAlarms, request, timeout=SLOW)
@@ -49,7 +51,7 @@ class RemoteAlarms:
     async def deliveries(
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
     ) -> DeliveryPage:
-        check_whole("limit", limit, 1, PAGE_LIMIT)
+        check_int("limit", limit, 1, PAGE_LIMIT)
         request = pb.ListDeliveriesRequest(name=_named(key), owner=_owner(owner), after=after or "", limit=limit)
         answer = await self._call(lambda service: service.ListDeliveries, request)
         return DeliveryPage([wire.read_delivery(each) for each in answer.deliveries], _next(answer))

@@ -21,7 +21,7 @@ from pulse.links.link import Batch
 from pulse.links.remote.errors import read_error
 from pulse.links.remote.server_clock import ServerClock
 from pulse.links.remote.servers import WORTH_ANOTHER_TRY
-from pulse.links.repeated_warnings import Complaint
+from pulse.links.repeated_warnings import RepeatedWarning
 from pulse.model.errors import AccessDenied, PulseError, Unavailable
 from pulse.model.jobs import Lease
 from pulse.timing.backoff import Backoff
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from pulse.links.link import Desk
+    from pulse.links.link import WorkerState
     from pulse.links.remote.servers import Server, Servers
     from pulse.model.jobs import Claim
 
@@ -58,21 +58,21 @@ class JobStream:
     def __init__(
         self,
         servers: Servers,
-        desk: Desk,
-        tell: Callable[[str], None],
-        tell_dead_letter: Callable[[UUID], None] | None = None,
+        state: WorkerState,
+        mark_ready: Callable[[str], None],
+        on_dead_letter: Callable[[UUID], None] | None = None,
         *,
         silence: float,
     ) -> None:
         """`silence`: seconds without a message, after which a stream is given up. The server pings more often.
-        `tell_dead_letter` is called with dead letters; without one, other workers are told of them."""
-        self._tell_dead_letter = tell_dead_letter
+        `on_dead_letter` is called with dead letters; without one, other workers are told of them."""
+        self._on_dead_letter = on_dead_letter
         self._silence = silence
         self._servers = servers
-        self._desk = desk
-        self._tell = tell
+        self._state = state
+        self._mark_ready = mark_ready
         self._backoff = Backoff()
-        self._refusal = Complaint()
+        self._refusal = RepeatedWarning()
         self._arrived: dict[str, deque[Batch]] = {}
         self._clock = ServerClock()
         self._stream = ""  # its name; empty: there is none
@@ -111,7 +111,7 @@ class JobStream:
         """What is free, less what has arrived and not begun; none while there is no stream to have it."""
         if not self._stream:
             return None
-        free = [0] * len(self._desk.places()) if self._is_stopping else self._free()
+        free = [0] * len(self._state.slot_pools()) if self._is_stopping else self._free()
         self._updates += 1
         return pb.Credit(stream=self._stream, received=self._received, free=free, number=self._updates)
 
@@ -119,7 +119,7 @@ class JobStream:
         waiting = {topic: sum(len(batch.claims) for batch in batches) for topic, batches in self._arrived.items()}
         return [
             max(0, places.free - sum(waiting.get(topic, 0) for topic in places.topics))
-            for places in self._desk.places()
+            for places in self._state.slot_pools()
         ]
 
     # --- the stream
@@ -133,7 +133,7 @@ class JobStream:
                 await self._hold()
                 failures = 0
             except _Replaced:
-                log.warning("a newer stream has the name %s, so this one has ended", self._desk.name)
+                log.warning("a newer stream has the name %s, so this one has ended", self._state.name)
                 await asyncio.sleep(REPLACED_PAUSE)  # two who share a name must not chase each other in a circle
             except AccessDenied as error:  # a token may be revoked, and its right given back
                 failures += 1
@@ -187,9 +187,9 @@ class JobStream:
 
     def _request(self) -> pb.StreamJobsRequest:
         self._received = 0
-        places = self._desk.places()
-        request = pb.StreamJobsRequest(worker=self._desk.name, version=f"pulse-python/{__version__}")
-        request.wants_dead_letters = self._tell_dead_letter is not None
+        places = self._state.slot_pools()
+        request = pb.StreamJobsRequest(worker=self._state.name, version=f"pulse-python/{__version__}")
+        request.wants_dead_letters = self._on_dead_letter is not None
         free = self._free()
         for place, slots in zip(places, free, strict=True):
             request.pools.add(topics=place.topics, slots=slots)
@@ -204,7 +204,7 @@ class JobStream:
             for batch in batches
             for claim in batch.claims
         ]
-        return self._desk.held() + arrived
+        return self._state.held() + arrived
 
     async def _read(self, call: Any) -> pb.StreamJobsResponse | None:  # noqa: ANN401
         """The next message; none at the end. A server that says nothing for too long is as good as gone."""
@@ -224,8 +224,8 @@ class JobStream:
             log.info("jobs come from %s", server.target)
         elif kind == "assignments":
             self._arrive(message.assignments)
-        elif kind in ("canceled", "dead_letters"):
-            self._hear_of_jobs(message)
+        elif kind in ("cancelled", "dead_letters"):
+            self._handle_job_notice(message)
         elif kind == "drain":
             log.info("%s is about to stop: jobs will come from another server", server.target)
             self._servers.give_up(server)
@@ -233,27 +233,27 @@ class JobStream:
         elif kind == "replaced":
             raise _Replaced
 
-    def _hear_of_jobs(self, message: pb.StreamJobsResponse) -> None:
-        for lease in message.canceled.jobs:
-            self._desk.end(convert.read_lease(lease))
-        if self._tell_dead_letter is not None:
+    def _handle_job_notice(self, message: pb.StreamJobsResponse) -> None:
+        for lease in message.cancelled.jobs:
+            self._state.end(convert.read_lease(lease))
+        if self._on_dead_letter is not None:
             for job_id in message.dead_letters.job_ids:
-                self._tell_dead_letter(convert.read_id(job_id))
+                self._on_dead_letter(convert.read_id(job_id))
 
     def _arrive(self, assignments: pb.Assignments) -> None:
         claimed_at = self._clock.local(convert.read_clock(assignments.server_time))
         held_until = claimed_at + convert.read_clock(assignments.lease)
         by_topic: dict[str, list[Claim]] = {}
-        for claim in convert.read_assignments(assignments, self._desk.name):
+        for claim in convert.read_assignments(assignments, self._state.name):
             by_topic.setdefault(claim.topic, []).append(claim)
         for topic, claims in by_topic.items():
             self._arrived.setdefault(topic, deque()).append(Batch(claims, held_until))
-            self._tell(topic)
+            self._mark_ready(topic)
 
     # --- signs of life
 
     def say_credit(self) -> None:
-        """Places became free without a report that would say so."""
+        """SlotPool became free without a report that would say so."""
         self._wants_credit.set()
 
     async def _send_credit(self, server: Server) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pulse.engine.jobs.bulk import Swept
+from pulse.engine.jobs.bulk import BulkResult
 from pulse.links.remote.alarms import RemoteAlarms
 from pulse.links.remote.errors import KINDS, make_error
 from pulse.links.remote.schedules import RemoteSchedules
@@ -66,7 +66,7 @@ class RemoteJobs:
         answer = await self._servers.call(lambda server: server.operate.ListAttempts, request)
         return [convert.read_attempt(attempt) for attempt in answer.attempts]
 
-    async def find(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
+    async def list_page(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         request = pb.ListJobsRequest(filter=convert.write_filter(wanted or JobFilter()), after=after or "", limit=limit)
         answer = await self._servers.call(lambda server: server.operate.ListJobs, request, timeout=SLOW)
         jobs = [convert.read_job(job) for job in answer.jobs]
@@ -88,12 +88,12 @@ class RemoteJobs:
 
     async def replay_matching(
         self, wanted: JobFilter, *, after: str | None = None, limit: int = BATCH_LIMIT, before: datetime | None = None
-    ) -> Swept:
+    ) -> BulkResult:
         request = pb.ReplayJobsRequest(
             matching=convert.write_filter(wanted), limit=limit, after=after or "", before=convert.write_instant(before)
         )
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)
-        return Swept(answer.done, 0, answer.next if answer.HasField("next") else None)
+        return BulkResult(answer.done, 0, answer.next if answer.HasField("next") else None)
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
         request = pb.PauseTopicRequest(topic=topic, reason=reason)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from uuid import UUID
 
-    from pulse.links.link import Batch, Desk
+    from pulse.links.link import Batch, WorkerState
     from pulse.model.explain.facts import Explanation
-    from pulse.model.jobs import Answer, Claim, Job, Lease, NewJob, Progress, Report
+    from pulse.model.jobs import Claim, Job, Lease, NewJob, Progress, Report, ReportStatus
     from pulse.settings import Settings
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class RemoteLink:
         self._message_limit = min(settings.message_limit, info.message_limit or settings.message_limit)
         self._mint = Mint()
         self._listener: Callable[[str], None] = lambda _: None
-        self._tell_dead_letter: Callable[[UUID], None] | None = None
+        self._on_dead_letter: Callable[[UUID], None] | None = None
         self._stream: JobStream | None = None
         self._streaming: asyncio.Task[None] | None = None
         self._worker = ""
@@ -78,7 +78,7 @@ class RemoteLink:
     def alarms(self) -> RemoteAlarms:
         return self._alarms
 
-    def start_telling(self) -> None:
+    def start_notifying(self) -> None:
         """The server tells others of what is enqueued."""
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
@@ -122,9 +122,9 @@ class RemoteLink:
     def metrics(self) -> None:
         """The servers have them."""
 
-    def start(self, desk: Desk) -> None:
-        self._worker = desk.name
-        self._stream = JobStream(self._servers, desk, self._listener, self._tell_dead_letter, silence=self._silence)
+    def start(self, state: WorkerState) -> None:
+        self._worker = state.name
+        self._stream = JobStream(self._servers, state, self._listener, self._on_dead_letter, silence=self._silence)
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
 
     async def check(self) -> None:
@@ -143,7 +143,7 @@ class RemoteLink:
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         """The duties are the servers', which tell one worker of each dead letter they find."""
-        self._tell_dead_letter = listener
+        self._on_dead_letter = listener
 
     async def get_dead_letter(self, job_id: UUID) -> Job | None:
         request = pb.GetDeadLetterRequest(id=str(job_id))
@@ -167,13 +167,13 @@ class RemoteLink:
         await self._stream.settle()
         return self._stream.take_all()
 
-    async def report(self, reports: Sequence[Report]) -> list[Answer]:
-        answers: list[Answer] = []
+    async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
+        answers: list[ReportStatus] = []
         for part in _by_size(reports, _size_of_report):
             answers += await self._report(part)
         return answers
 
-    async def _report(self, reports: Sequence[Report]) -> list[Answer]:
+    async def _report(self, reports: Sequence[Report]) -> list[ReportStatus]:
         credit = self._stream.credit() if self._stream else None
         request = pb.ReportResultsRequest(
             worker=self._worker, reports=[convert.write_report(report) for report in reports], credit=credit
@@ -185,20 +185,20 @@ class RemoteLink:
         )
         return _read_answers(answer)
 
-    async def progress(self, progress: Sequence[Progress]) -> list[Answer]:
-        answers: list[Answer] = []
+    async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
+        answers: list[ReportStatus] = []
         for part in _by_size(progress, lambda each: _size(each.value)):
             answers += await self._progress(part)
         return answers
 
-    async def _progress(self, progress: Sequence[Progress]) -> list[Answer]:
+    async def _progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
         request = pb.ReportProgressRequest(
             worker=self._worker, progress=[convert.write_progress(item) for item in progress]
         )
         answer = await self._servers.call(lambda server: server.work.ReportProgress, request, timeout=WORK_TIMEOUT)
         return _read_answers(answer)
 
-    async def release(self, leases: Sequence[Lease]) -> list[Answer]:
+    async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         request = pb.ReleaseJobsRequest(worker=self._worker, leases=[convert.write_lease(lease) for lease in leases])
         first = self._stream.server if self._stream else None
         answer = await self._servers.call(
@@ -209,9 +209,9 @@ class RemoteLink:
         return _read_answers(answer)
 
     @asynccontextmanager
-    async def open_heart(self) -> AsyncIterator[RemoteHeart]:
+    async def open_heartbeats(self) -> AsyncIterator[RemoteHeartbeats]:
         async with Servers(self._settings) as servers:
-            yield RemoteHeart(servers, self)
+            yield RemoteHeartbeats(servers, self)
 
     @property
     def worker(self) -> str:
@@ -224,7 +224,7 @@ class RemoteLink:
                 await self._streaming
 
 
-def _read_answers(response: Any) -> list[Answer]:  # noqa: ANN401  one of four that have answers and refusals
+def _read_answers(response: Any) -> list[ReportStatus]:  # noqa: ANN401  one of four that have answers and refusals
     """Return the answers, or raise the first refusal: whoever sent the batch halves it until only that item is left."""
     for refusal in response.refusals:
         raise make_error(KINDS.get(refusal.code, InvalidInput), refusal.message)
@@ -254,7 +254,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
 
 
-class RemoteHeart:
+class RemoteHeartbeats:
     """Heartbeats over channels of their own."""
 
     def __init__(self, servers: Servers, link: RemoteLink) -> None:
@@ -262,7 +262,7 @@ class RemoteHeart:
         self._link = link
         self._timeout = min(5.0, link.lease / 6)  # so that two servers can be asked within a beat's patience
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> list[Answer]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         request = pb.HeartbeatRequest(worker=self._link.worker, leases=[convert.write_lease(lease) for lease in leases])
         answer = await self._servers.call(lambda server: server.work.Heartbeat, request, timeout=self._timeout)
         return _read_answers(answer)

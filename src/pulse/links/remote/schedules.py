@@ -39,7 +39,7 @@ class RemoteSchedules:
         request = pb.GetScheduleRequest(name=_named(name))
         return wire.read_schedule(await self._call(lambda service: service.GetSchedule, request))
 
-    async def find(
+    async def list_page(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> SchedulePage:
         check_limit(limit)

@@ -17,7 +17,7 @@ LONGEST_RETRY = timedelta(minutes=15)
 ERROR_LIMIT = 2_000
 
 
-class Ringing(msgspec.Struct, frozen=True):
+class AlarmClaim(msgspec.Struct, frozen=True):
     """An alarm whose wake is to be delivered, leased to this process; in the order of its statement's columns."""
 
     id: UUID
@@ -38,7 +38,7 @@ class Ringing(msgspec.Struct, frozen=True):
     lateness: timedelta
 
     @property
-    def claim(self) -> tuple[UUID, int]:
+    def key(self) -> tuple[UUID, int]:
         """What tells it from every other claim, also of the same alarm."""
         return self.id, self.lease_id
 
@@ -84,95 +84,95 @@ def backoff(failure_count: int) -> timedelta:
     return min(doubled, LONGEST_RETRY)
 
 
-def decide(ringing: Ringing, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
+def decide(claim: AlarmClaim, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
     """Answers with how the row is to stand. `spread` shortens a retry's wait, so that many that failed together do not
     come back together; nothing makes it longer than 15 minutes."""
     if answered.error is None:
-        return _delivered(ringing, now)
+        return _delivered(claim, now)
     if answered.is_gone:
-        return _ended(ringing, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
-    if ringing.failure_count >= ringing.max_failures:
-        return _given_up(ringing, answered.error, now)
-    wait = min(backoff(ringing.failure_count) * spread, LONGEST_RETRY)
+        return _ended(claim, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
+    if claim.failure_count >= claim.max_failures:
+        return _given_up(claim, answered.error, now)
+    wait = min(backoff(claim.failure_count) * spread, LONGEST_RETRY)
     if answered.retry_after is not None:
         wait = max(wait, min(answered.retry_after, LONGEST_RETRY))
-    return _retried(ringing, answered.error, now + wait)
+    return _retried(claim, answered.error, now + wait)
 
 
-def give_up(ringing: Ringing, error: str) -> Verdict:
+def give_up(claim: AlarmClaim, error: str) -> Verdict:
     """For good, whatever it is."""
-    return _ended(ringing, AlarmStatus.FAILED, error)
+    return _ended(claim, AlarmStatus.FAILED, error)
 
 
-def _delivered(ringing: Ringing, now: datetime) -> Verdict:
+def _delivered(claim: AlarmClaim, now: datetime) -> Verdict:
     try:
-        following, note = _next_of(ringing, now)
+        following, note = _next_of(claim, now)
     except InvalidCron as error:  # its zone has gone, say
-        return _ended(ringing, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
+        return _ended(claim, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
     if following is None:
-        return _ended(ringing, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)._replace(note=note)
+        return _ended(claim, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)._replace(note=note)
     return Verdict(DeliveryOutcome.DELIVERED, AlarmStatus.ACTIVE, following, following, 0, None, note)
 
 
-def _given_up(ringing: Ringing, error: str, now: datetime) -> Verdict:
+def _given_up(claim: AlarmClaim, error: str, now: datetime) -> Verdict:
     """A once alarm has failed; one of a timetable skips this occurrence and goes on with the next."""
-    if ringing.cron is None:
-        return _ended(ringing, AlarmStatus.FAILED, error)
+    if claim.cron is None:
+        return _ended(claim, AlarmStatus.FAILED, error)
     try:
-        following, note = _next_of(ringing, now)
+        following, note = _next_of(claim, now)
     except InvalidCron as broken:
-        return _ended(ringing, AlarmStatus.FAILED, f"{broken}; before that: {error}")
+        return _ended(claim, AlarmStatus.FAILED, f"{broken}; before that: {error}")
     if following is None:
-        return _ended(ringing, AlarmStatus.FAILED, error)._replace(note=note)
-    last = "skipped after its last retry" if ringing.failure_count else "skipped: it is to have no retries"
+        return _ended(claim, AlarmStatus.FAILED, error)._replace(note=note)
+    last = "skipped after its last retry" if claim.failure_count else "skipped: it is to have no retries"
     skipped = "; ".join(each for each in (last, note) if each)
     return Verdict(DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, following, following, 0, error, skipped)
 
 
-def _retried(ringing: Ringing, error: str, at: datetime) -> Verdict:
+def _retried(claim: AlarmClaim, error: str, at: datetime) -> Verdict:
     """Climb the ladder. Where a timetable has newer occurrences by then, the retry is for the newest of them: a
     receiver that has seen the older one, and tells repetitions by their id, would take the wake for nothing new."""
-    newest, note = _newest_by(ringing, at)
-    failures = ringing.failure_count + 1
+    newest, note = _newest_by(claim, at)
+    failures = claim.failure_count + 1
     return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, newest, at, failures, error, note)
 
 
 def _ended(
-    ringing: Ringing, status: AlarmStatus, error: str | None, outcome: DeliveryOutcome = DeliveryOutcome.GIVEN_UP
+    claim: AlarmClaim, status: AlarmStatus, error: str | None, outcome: DeliveryOutcome = DeliveryOutcome.GIVEN_UP
 ) -> Verdict:
-    failures = ringing.failure_count + (outcome is DeliveryOutcome.GIVEN_UP)
-    return Verdict(outcome, status, ringing.occurrence, None, failures if error else 0, error)
+    failures = claim.failure_count + (outcome is DeliveryOutcome.GIVEN_UP)
+    return Verdict(outcome, status, claim.occurrence, None, failures if error else 0, error)
 
 
-def _next_of(ringing: Ringing, now: datetime) -> tuple[datetime | None, str | None]:
+def _next_of(claim: AlarmClaim, now: datetime) -> tuple[datetime | None, str | None]:
     """The first occurrence after now, and what is to be said of those that have passed meanwhile."""
-    if ringing.cron is None:
+    if claim.cron is None:
         return None, None
-    table = timetable(ringing.cron, ringing.zone, ringing.occurrence)
-    start = max(now, ringing.occurrence)
+    table = timetable(claim.cron, claim.zone, claim.occurrence)
+    start = max(now, claim.occurrence)
     following = table.next_after(start)
-    first = table.next_after(ringing.occurrence)
+    first = table.next_after(claim.occurrence)
     if first is None or first > start:
         return following, None
     missed = table.upto(first, start)
     return following, f"coalesced {_several(missed.total, first, missed.newest[-1])}"
 
 
-def _newest_by(ringing: Ringing, at: datetime) -> tuple[datetime, str | None]:
+def _newest_by(claim: AlarmClaim, at: datetime) -> tuple[datetime, str | None]:
     """The newest occurrence up to an instant, and what is to be said of those it stands for."""
-    if ringing.cron is None:
-        return ringing.occurrence, None
+    if claim.cron is None:
+        return claim.occurrence, None
     try:
-        table = timetable(ringing.cron, ringing.zone, ringing.occurrence)
-        first = table.next_after(ringing.occurrence)
+        table = timetable(claim.cron, claim.zone, claim.occurrence)
+        first = table.next_after(claim.occurrence)
     except InvalidCron:  # its zone has gone: this occurrence is owed all the same
-        return ringing.occurrence, None
+        return claim.occurrence, None
     if first is None or first > at:
-        return ringing.occurrence, None
+        return claim.occurrence, None
     passed = table.upto(first, at, newest=2)
     *before, newest = passed.newest
-    last = before[-1] if before else ringing.occurrence
-    return newest, f"coalesced {_several(passed.total, ringing.occurrence, last)} into {newest.isoformat()}"
+    last = before[-1] if before else claim.occurrence
+    return newest, f"coalesced {_several(passed.total, claim.occurrence, last)} into {newest.isoformat()}"
 
 
 def _several(count: int, first: datetime, last: datetime) -> str:

@@ -58,7 +58,7 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Note(NamedTuple):
+class FireNote(NamedTuple):
     """A line of the log for occurrences that made no job."""
 
     occurrence: datetime
@@ -68,18 +68,18 @@ class Note(NamedTuple):
     newest: datetime | None = None  # none: as occurrence
 
 
-class Firing(NamedTuple):
+class FireDecision(NamedTuple):
     """What is to be done about one schedule that is due."""
 
     fires: list[datetime]  # a job for each
-    notes: list[Note]
+    notes: list[FireNote]
     next_run_at: datetime | None
     status: ScheduleStatus
     buffered_for: datetime | None = None
     error: str | None = None
 
 
-def following_of_usual(due: DueSchedule) -> datetime | None:
+def regular_successor(due: DueSchedule) -> datetime | None:
     """The next occurrence of one whose cursor's occurrence fires now, with nothing more to be said, as nearly all do.
 
     None: more is to be decided.
@@ -93,7 +93,7 @@ def following_of_usual(due: DueSchedule) -> datetime | None:
     return following if following is not None and following > due.now >= cursor else None
 
 
-def decide(due: DueSchedule, now: datetime) -> Firing:
+def decide(due: DueSchedule, now: datetime) -> FireDecision:
     try:
         fires, notes, following = _on_time(due, due.timetable, now)
     except InvalidCron as error:  # it was read when it was written: its zone has gone since
@@ -101,26 +101,26 @@ def decide(due: DueSchedule, now: datetime) -> Firing:
     fires, buffered, in_the_way = _without_overlap(due, fires)
     if in_the_way and not fires and buffered is None:  # nobody stands for the others either
         notes = [note._replace(outcome=FireOutcome.SKIPPED) for note in notes]
-    notes += [Note(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
+    notes += [FireNote(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)
         fires = fires[:left]  # with the last of them its timetable has ended: what would follow is no occurrence
         if due.fired + len(fires) >= due.max_occurrences:
             following = buffered = None
     if buffered is not None and buffered != due.buffered_for:
-        notes.append(Note(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
+        notes.append(FireNote(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
     status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
-    return Firing(fires, notes, following, status, buffered)
+    return FireDecision(fires, notes, following, status, buffered)
 
 
-def broken(due: DueSchedule, error: str) -> Firing:
+def broken(due: DueSchedule, error: str) -> FireDecision:
     """Parked: its occurrences are accounted for, and it is in nobody's way until someone mends it."""
     given_up = [each for each in (due.buffered_for, due.next_run_at) if each is not None]
-    notes = [Note(each, FireOutcome.SKIPPED, "broken") for each in given_up]
-    return Firing([], notes, None, ScheduleStatus.BROKEN, error=error)
+    notes = [FireNote(each, FireOutcome.SKIPPED, "broken") for each in given_up]
+    return FireDecision([], notes, None, ScheduleStatus.BROKEN, error=error)
 
 
-def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[Note]:
+def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[FireNote]:
     """One line for all that is due and will not be fired, because someone changed the schedule first."""
     cursor = schedule.next_run_at
     if cursor is None or cursor > now:
@@ -129,7 +129,7 @@ def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[Note]:
         missed = schedule.timed.upto(cursor, now)
     except InvalidCron:  # its zone has gone: what it would have meant nobody knows
         missed = Missed(1, [cursor])
-    return [Note(cursor, FireOutcome.SKIPPED, reason, missed.total, missed.newest[-1])]
+    return [FireNote(cursor, FireOutcome.SKIPPED, reason, missed.total, missed.newest[-1])]
 
 
 def is_owed(schedule: Schedule, now: datetime) -> bool:
@@ -142,7 +142,7 @@ def is_owed(schedule: Schedule, now: datetime) -> bool:
 
 def _on_time(
     due: DueSchedule, timetable: Timetable, now: datetime
-) -> tuple[list[datetime], list[Note], datetime | None]:
+) -> tuple[list[datetime], list[FireNote], datetime | None]:
     """The occurrences that make a job, what is to be said of the others, and the next one."""
     cursor = due.next_run_at
     if cursor is None or cursor > now:  # only the one in the buffer has its turn
@@ -157,7 +157,7 @@ def _on_time(
 
 def _caught_up(
     due: DueSchedule, timetable: Timetable, cursor: datetime, now: datetime
-) -> tuple[list[datetime], list[Note]]:
+) -> tuple[list[datetime], list[FireNote]]:
     """Which of the occurrences up to now make a job."""
     wanted = due.replay_limit if due.catch_up == CatchUp.REPLAY else 1
     missed = timetable.upto(cursor, now, newest=wanted)
@@ -168,23 +168,23 @@ def _caught_up(
         is_in_time = now - newest <= GRACE
         count = missed.total - is_in_time
         last = newest if not is_in_time or missed.total == 1 else _one_before(timetable, cursor, newest)
-        notes = [Note(cursor, FireOutcome.SKIPPED, "missed", count, last)] if count else []
+        notes = [FireNote(cursor, FireOutcome.SKIPPED, "missed", count, last)] if count else []
         return [newest] if is_in_time else [], notes
     count = missed.total - len(missed.newest)
     if not count:
         return missed.newest, []
     last = _one_before(timetable, cursor, missed.newest[0])
     reason = f"missed, beyond the {due.replay_limit} that are replayed"
-    return missed.newest, [Note(cursor, FireOutcome.SKIPPED, reason, count, last)]
+    return missed.newest, [FireNote(cursor, FireOutcome.SKIPPED, reason, count, last)]
 
 
-def _rest(timetable: Timetable, cursor: datetime, missed: Missed) -> list[Note]:
+def _rest(timetable: Timetable, cursor: datetime, missed: Missed) -> list[FireNote]:
     """All but the cursor's own occurrence, which stands for them."""
     if missed.total == 1:
         return []
     first = timetable.next_after(cursor)
     assert first is not None
-    return [Note(first, FireOutcome.COALESCED, "missed", missed.total - 1, missed.newest[-1])]
+    return [FireNote(first, FireOutcome.COALESCED, "missed", missed.total - 1, missed.newest[-1])]
 
 
 def _one_before(timetable: Timetable, cursor: datetime, occurrence: datetime) -> datetime:

@@ -39,7 +39,7 @@ LATE = timedelta(seconds=30)
 OLD, ANCIENT = 1_000_000_000, 1_600_000_000  # transactions, of 2,147,483,647
 EXPIRES_SOON = timedelta(days=7)
 CLIENT = "pulse-python/"  # of workers that are of this project, and so have its versions
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 def ok(name: str, text: str) -> Finding:
@@ -230,16 +230,16 @@ def judge_workers(workers: Sequence[WorkerSeen], waiting: Mapping[str, int], ver
     name = "workers"
     served = {topic for worker in workers for topic in worker.topics}
     if alone := {topic: jobs for topic, jobs in waiting.items() if topic not in served}:
-        more = [f"{len(alone) - MOST_NAMED} more"] if len(alone) > MOST_NAMED else []
-        topics = listed([*sorted(alone)[:MOST_NAMED], *more])
+        more = [f"{len(alone) - MAX_NAMED} more"] if len(alone) > MAX_NAMED else []
+        topics = listed([*sorted(alone)[:MAX_NAMED], *more])
         text = f"none is connected for {topics}, and {plural(sum(alone.values()), 'job')} waiting"
         return [warn(name, text, "Start one that takes them: `pulse worker MODULE:APP`.")]
     if not workers:
         return [ok(name, "none is connected, and no job waits for one")]
     others = [worker for worker in workers if worker.version.startswith(CLIENT) and worker.version != CLIENT + version]
     if others:
-        named = [f"{worker.name} ({worker.version.removeprefix(CLIENT)})" for worker in others[:MOST_NAMED]]
-        more = [f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []
+        named = [f"{worker.name} ({worker.version.removeprefix(CLIENT)})" for worker in others[:MAX_NAMED]]
+        more = [f"{len(others) - MAX_NAMED} more"] if len(others) > MAX_NAMED else []
         text = f"of another release than this one ({version}): {listed([*named, *more])}"
         return [warn(name, text, "Within a deploy that is so for a while; then restart them.")]
     return [ok(name, f"{plural(len(workers), 'worker')} connected, with {sum(w.slots for w in workers):,} slots")]
@@ -267,7 +267,7 @@ def judge_counts(miscounts: Sequence[Miscount], left_out: Sequence[str]) -> list
     name = "counts"
     if miscounts:
         named = [f"{each.topic} {each.status} says {each.said:,}, found {each.found:,}" for each in miscounts]
-        text = f"counts that differ from the rows: {listed(named[:MOST_NAMED])}"
+        text = f"counts that differ from the rows: {listed(named[:MAX_NAMED])}"
         advice = "Run `select pulse.recount();` in psql: it corrects them, and jobs may go on meanwhile."
         return [fail(name, text, advice)]
     not_counted = f"; not compared, for there are too many: {listed(left_out)}" if left_out else ""
@@ -281,7 +281,7 @@ def judge_schedules(broken: Broken | None, unknown_zones: Sequence[str]) -> list
         text = f"{plural(broken.schedules, 'schedule')} broken, such as {broken.name!r}: {first_words(broken.error)}"
         found.append(warn(name, text, "`pulse schedules list --status broken` shows them; edit or delete them."))
     if unknown_zones:
-        text = f"time zones that this machine does not know: {listed(unknown_zones[:MOST_NAMED])}"
+        text = f"time zones that this machine does not know: {listed(unknown_zones[:MAX_NAMED])}"
         found.append(
             fail(name, text, "Install tzdata here: what runs here cannot fire them, nor say when they are due.")
         )
@@ -295,6 +295,6 @@ def judge_tokens(tokens: Sequence[Token], now: datetime) -> list[Finding]:
     ]
     named = [f"{token.name} in {about(token.expires_at - now)}" for token in ending if token.expires_at]
     if named:
-        text = f"about to expire: {listed(named[:MOST_NAMED])}"
+        text = f"about to expire: {listed(named[:MAX_NAMED])}"
         return [warn(name, text, "Make new ones (`pulse tokens create`) and give them to whoever has the old.")]
     return [ok(name, f"{plural(sum(token.is_usable for token in tokens), 'token')}, none about to expire")]

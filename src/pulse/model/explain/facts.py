@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Job, JobStatus, Pause
     from pulse.model.workers import WorkerSeen
 
-MOST_COUNTED = 10_000  # jobs in line that are looked at, from either end
-FEWEST_ENDS = 5  # jobs that must have ended lately before a pace is read from them
-MOST_NAMED = 3
+MAX_COUNTED = 10_000  # jobs in line that are looked at, from either end
+MIN_ENDS = 5  # jobs that must have ended lately before a pace is read from them
+MAX_NAMED = 3
 
 
 class Reason(StrEnum):
     COMPLETED = "COMPLETED"
-    CANCELED = "CANCELED"
+    CANCELLED = "CANCELLED"
     DEAD_LETTERED = "DEAD_LETTERED"
     RUNNING = "RUNNING"
     WORKER_GONE = "WORKER_GONE"  # its worker is not there any more, and its lease has not run out yet
@@ -63,7 +63,7 @@ class Pace(msgspec.Struct, frozen=True):
     @property
     def per_second(self) -> float | None:
         """None: too few to tell."""
-        return self.jobs / max(self.length.total_seconds(), 1.0) if self.jobs >= FEWEST_ENDS else None
+        return self.jobs / max(self.length.total_seconds(), 1.0) if self.jobs >= MIN_ENDS else None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pulse.model.explain.facts import (
-    FEWEST_ENDS,
-    MOST_COUNTED,
-    MOST_NAMED,
+    MAX_COUNTED,
+    MAX_NAMED,
+    MIN_ENDS,
     Explanation,
     Facts,
     Holder,
@@ -55,11 +55,11 @@ def _completed(facts: Facts) -> Explanation:
     return say(facts, Reason.COMPLETED, f"It was completed {_over(facts)} by {job.locked_by}.", worker=job.locked_by)
 
 
-def _canceled(facts: Facts) -> Explanation:
-    why = (facts.job.last_error or "canceled").removeprefix("canceled").removeprefix(": ")
+def _cancelled(facts: Facts) -> Explanation:
+    why = (facts.job.last_error or "cancelled").removeprefix("cancelled").removeprefix(": ")
     said = f": {first_words(why)}." if why else "."
     return say(
-        facts, Reason.CANCELED, f"It was canceled {_over(facts)}{said}", "A canceled job stays so: enqueue anew."
+        facts, Reason.CANCELLED, f"It was cancelled {_over(facts)}{said}", "A cancelled job stays so: enqueue anew."
     )
 
 
@@ -77,7 +77,7 @@ def _dead_lettered(facts: Facts) -> Explanation:
 
 _FINISHED = {
     JobStatus.COMPLETED: _completed,
-    JobStatus.CANCELED: _canceled,
+    JobStatus.CANCELLED: _cancelled,
     JobStatus.DEAD_LETTERED: _dead_lettered,
 }
 
@@ -155,7 +155,7 @@ def _duties_hint(facts: Facts, since: datetime) -> str:
 
 
 def _locked(facts: Facts) -> Explanation:
-    holders = [_holder(facts, holder) for holder in facts.holders[:MOST_NAMED]]
+    holders = [_holder(facts, holder) for holder in facts.holders[:MAX_NAMED]]
     who = f"Probably {holders[0]}." if holders else "It ended just now, or may not be seen by this database role."
     more = f"Other transactions at work on jobs: {listed(holders[1:])}." if holders[1:] else ""
     return say(
@@ -199,12 +199,12 @@ def _pause(facts: Facts, pause: Pause) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return listed([*names[:MOST_NAMED], *more])
+    more = [f"{len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
+    return listed([*names[:MAX_NAMED], *more])
 
 
 def _no_worker(facts: Facts) -> str:
-    named = [f"{worker.name} ({_some(worker.topics)})" for worker in facts.workers[:MOST_NAMED]]
+    named = [f"{worker.name} ({_some(worker.topics)})" for worker in facts.workers[:MAX_NAMED]]
     others = len(facts.workers) - len(named)
     more = [plural(others, "other")] if others else []
     there = f"there {'is' if len(named) == 1 else 'are'} {listed([*named, *more])}" if named else "there is none at all"
@@ -216,7 +216,7 @@ def _no_worker(facts: Facts) -> str:
 
 def _place(facts: Facts) -> str:
     if facts.ahead is None:
-        return f"More than {MOST_COUNTED:,} jobs of its topic are before it."
+        return f"More than {MAX_COUNTED:,} jobs of its topic are before it."
     if facts.ahead == 0:
         return "No job of its topic is before it."
     return f"{plural(facts.ahead, 'job')} of its topic {'is' if facts.ahead == 1 else 'are'} before it."
@@ -233,9 +233,9 @@ def _turn(facts: Facts) -> tuple[list[str], datetime | None]:
     """When it should begin, in words; and the instant, where it is more than a guess."""
     rate = facts.pace.per_second if facts.pace else None
     if rate is None:
-        few = f"fewer than {FEWEST_ENDS} jobs of its topic have ended lately"
+        few = f"fewer than {MIN_ENDS} jobs of its topic have ended lately"
         return [f"When it begins cannot be reckoned: {few}.", _deadline(facts)], None
-    turns = 1 + (MOST_COUNTED if facts.ahead is None else facts.ahead)
+    turns = 1 + (MAX_COUNTED if facts.ahead is None else facts.ahead)
     at = facts.now + min(timedelta(seconds=turns / rate), LONGEST)
     word = "Not before" if facts.ahead is None else "Expected in"
     pace = f"{rate:,.1f} jobs a second" if rate >= 0.1 else f"{rate * 3600:,.0f} jobs an hour"

@@ -26,7 +26,7 @@ UNREPORTED = 4  # times the slots: more results than this on their way, and noth
 Take = Callable[[Claim, float], None]
 
 
-class Claiming:
+class ClaimLoop:
     """Asks for what can be started, and hands it over with the time until which it is held."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Claiming:
         """There may be room."""
         self._something_changed.set()
 
-    def hear(self, topic: str) -> None:
+    def mark_ready(self, topic: str) -> None:
         """Work may have come."""
         if topic == "*":
             self._maybe_ready |= dict.fromkeys(self._topics)
@@ -79,7 +79,7 @@ class Claiming:
             claiming.result()
 
     async def _claim_until_stopped(self) -> None:
-        self.hear("*")
+        self.mark_ready("*")
         backoff, failures = Backoff(), 0
         while not self._is_told_to_stop.is_set():
             try:

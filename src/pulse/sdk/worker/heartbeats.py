@@ -1,7 +1,7 @@
 """Who keeps the leases alive, even while a handler blocks everything else? A thread with a connection of its own.
 
 It looks at what the worker holds, renews all of it in one batch, and tells the worker which runs to end: those whose
-lease was lost or whose job was canceled, and, when nobody can be reached, those whose lease is about to end. It also
+lease was lost or whose job was cancelled, and, when nobody can be reached, those whose lease is about to end. It also
 watches the worker's event loop, and says which handler keeps it from turning.
 """
 
@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 
 from pulse import event_loop
 from pulse.model.errors import PulseError
-from pulse.model.jobs import Answer, Lease
+from pulse.model.jobs import Lease, ReportStatus
 from pulse.sdk.worker.reporter import ANSWERS
 from pulse.sdk.worker.run import EndReason, Run
 
 if TYPE_CHECKING:
-    from pulse.links.link import Beating, Link
+    from pulse.links.link import HeartbeatLink, Link
 
 log = logging.getLogger("pulse.worker")
 
 LOOK_EVERY = 1.0  # seconds; more often where leases are short
 LAG_LIMIT = 1.0  # seconds a loop may stand still before it is said
-ENDED = {Answer.LOST: EndReason.LOST, Answer.CANCELED: EndReason.CANCELED}
+ENDED = {ReportStatus.LOST: EndReason.LOST, ReportStatus.CANCELLED: EndReason.CANCELLED}
 BEATS_AT_ONCE = 5_000
 
 
@@ -67,7 +67,7 @@ class Heartbeats(threading.Thread):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._is_up.set()
         self._beat_at = time.monotonic()
-        async with self._link.open_heart() as heart:
+        async with self._link.open_heartbeats() as heart:
             while not await self._is_stopped_within(self._pause):
                 try:
                     await self._look(heart)
@@ -81,15 +81,15 @@ class Heartbeats(threading.Thread):
                 await self._stopping.wait()
         return self._stopping.is_set()
 
-    async def _look(self, heart: Beating) -> None:
+    async def _look(self, heart: HeartbeatLink) -> None:
         self._watch.look()
         if time.monotonic() - self._beat_at >= self._every:
             self._beat_at = time.monotonic()
             await self._beat(heart)
         self._fence_ourselves()
 
-    async def _beat(self, heart: Beating) -> None:
-        runs = [run for run in list(self._held.values()) if run.end_reason not in (EndReason.LOST, EndReason.CANCELED)]
+    async def _beat(self, heart: HeartbeatLink) -> None:
+        runs = [run for run in list(self._held.values()) if run.end_reason not in (EndReason.LOST, EndReason.CANCELLED)]
         if not runs:
             await heart.rest()
         give_up_at = time.monotonic() + self._lease / 3
@@ -106,7 +106,7 @@ class Heartbeats(threading.Thread):
         self._suspects = []
         return deque(sorted(filter(None, parts), key=len, reverse=True))
 
-    async def _renew_apart(self, heart: Beating, parts: deque[list[Run]], give_up_at: float) -> None:
+    async def _renew_apart(self, heart: HeartbeatLink, parts: deque[list[Run]], give_up_at: float) -> None:
         """Renew them part by part, and what is refused in halves, so that nobody loses a lease with the one that is to
         blame. That one is tried again at the next beat, after all others, and so is what there is no time for now."""
         while parts and time.monotonic() < give_up_at:
@@ -115,7 +115,7 @@ class Heartbeats(threading.Thread):
                 (parts if len(part) > 1 else self._suspects).append(half)
         self._suspects += parts
 
-    async def _renew(self, heart: Beating, runs: list[Run]) -> list[list[Run]]:
+    async def _renew(self, heart: HeartbeatLink, runs: list[Run]) -> list[list[Run]]:
         """Renew them together. If that is refused, answer with the parts to be tried apart."""
         asked_at = time.monotonic()
         leases = [Lease(run.claim.id, run.claim.lease_id) for run in runs]

@@ -26,7 +26,7 @@ class Hooks:
         self._app = app
         self._link = link
         self._turns = asyncio.Semaphore(HOOKS_AT_ONCE)
-        self._mourning: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         for hook in self._app.startup_hooks:
@@ -40,18 +40,18 @@ class Hooks:
             except Exception:
                 log.exception("a shutdown hook failed")
 
-    def mourn(self, job_id: UUID) -> None:
+    def on_dead_letter(self, job_id: UUID) -> None:
         """This job may be a dead letter: tell those who want to know, beside everything else."""
         if self._app.dead_letter_hooks:
-            task = asyncio.create_task(self._tell_of_dead_letter(job_id))
-            self._mourning.add(task)
-            task.add_done_callback(self._mourning.discard)
+            task = asyncio.create_task(self._run_dead_letter_hooks(job_id))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
-    async def mourned(self) -> None:
+    async def drain(self) -> None:
         """Return once they have been told."""
-        await asyncio.gather(*self._mourning, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _tell_of_dead_letter(self, job_id: UUID) -> None:
+    async def _run_dead_letter_hooks(self, job_id: UUID) -> None:
         try:
             async with self._turns:
                 if job := await self._link.get_dead_letter(job_id):

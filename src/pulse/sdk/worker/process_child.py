@@ -137,7 +137,7 @@ class Bench:
         if task is None:
             return report_crash(claim, NOT_THERE.format(claim.task))
         context = Context(claim, schema=work.schema)
-        context.notes_to(lambda value: self._note(claim, value))
+        context.on_progress(lambda value: self._note(claim, value))
         if task.is_async or self._app.middlewares:
             report = self._runner.run(self._run_on_loop(task, work, context))
         else:

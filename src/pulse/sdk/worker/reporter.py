@@ -24,7 +24,7 @@ from pulse.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from pulse.model.jobs import Answer, Lease, Progress, Report
+from pulse.model.jobs import Lease, Progress, Report, ReportStatus
 from pulse.sdk.worker.outcomes import report_refused
 from pulse.timing.backoff import Backoff
 
@@ -47,8 +47,8 @@ ANSWERS = (*REFUSALS, Conflict)
 
 Item = Report | Lease
 T = TypeVar("T")
-Send = Callable[[Sequence[Any]], Awaitable[list[Answer]]]
-Settled = Callable[[Report | Lease, Answer], None]
+Send = Callable[[Sequence[Any]], Awaitable[list[ReportStatus]]]
+Settled = Callable[[Report | Lease, ReportStatus], None]
 
 
 class Reporter:
@@ -196,16 +196,16 @@ class Reporter:
         is_first = claim not in self._refused
         if isinstance(item, Report) and is_first and not isinstance(error, (Forbidden, NotFound)):
             self._refused.add(claim)
-            self._settle([report_refused(item, error)], [Answer.BUSY])
+            self._settle([report_refused(item, error)], [ReportStatus.BUSY])
         else:
-            self._settle([item], [Answer.LOST])
+            self._settle([item], [ReportStatus.LOST])
 
-    def _settle(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
+    def _settle(self, items: Sequence[Item], answers: Sequence[ReportStatus]) -> None:
         if len(answers) != len(items):
-            answers = [Answer.LOST] * len(items)
+            answers = [ReportStatus.LOST] * len(items)
         self._before_settling()
         for item, answer in zip(items, answers, strict=True):
-            if answer is Answer.BUSY:  # its own transaction is still open, say: come back to it
+            if answer is ReportStatus.BUSY:  # its own transaction is still open, say: come back to it
                 self._put(item)
             else:
                 self._forget(item)

@@ -21,7 +21,7 @@ class EndReason(Enum):
 
     TIMEOUT = "timed out"
     LOST = "lease lost"  # another worker may have it; nothing is reported
-    CANCELED = "canceled"
+    CANCELLED = "cancelled"
     STOPPING = "worker stopping"  # given back, uncharged
 
 

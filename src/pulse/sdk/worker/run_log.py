@@ -43,7 +43,7 @@ class RunLog:
         """Find out whether anybody reads the lines about runs that went well."""
         self.is_on = log.isEnabledFor(self._level)
 
-    def tell_of_end(self, run: Run, report: Report) -> None:
+    def log_end(self, run: Run, report: Report) -> None:
         """Log that a run went well, or was put off by its own handler."""
         claim = run.claim
         with during(run.context):
@@ -60,7 +60,7 @@ class RunLog:
         shown = self._redaction.text(self._redaction.json(report.result), run.claim.payload)
         return f" → {shown if len(shown) <= LONGEST_RESULT else f'{shown[: LONGEST_RESULT - 1]}…'}"
 
-    def tell_of_failure(self, run: Run | None, report: Report) -> None:
+    def log_failure(self, run: Run | None, report: Report) -> None:
         """Log that a run failed; its report has been masked already."""
         why = str(report.clean_error).partition("\n")[0][:LONGEST_ERROR]
         if run is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pulse.links.link import Places
+from pulse.links.link import SlotPool
 
 if TYPE_CHECKING:
     from pulse.sdk.task import Task, Where
@@ -34,10 +34,10 @@ class Slots:
         """How many of its jobs can surely start: a topic may hold tasks of several kinds."""
         return min(self.free[where] for where in self._needed[topic])
 
-    def places(self) -> list[Places]:
+    def slot_pools(self) -> list[SlotPool]:
         """The same, by kind."""
         return [
-            Places(tuple(topic for topic, needed in self._needed.items() if where in needed), free)
+            SlotPool(tuple(topic for topic, needed in self._needed.items() if where in needed), free)
             for where, free in self.free.items()
             if any(where in needed for needed in self._needed.values())
         ]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pulse.engine.masks import mask_report
 from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, LimitReached, PulseError, Unavailable
-from pulse.model.jobs import Answer, Claim, Lease, Outcome, Progress, Report
+from pulse.model.jobs import Claim, Lease, Outcome, Progress, Report, ReportStatus
 from pulse.model.text import check_topic
 from pulse.sdk.context import Context, during
 from pulse.sdk.locate import path_of, refuse_while_loading
-from pulse.sdk.worker.claim_loop import Claiming
+from pulse.sdk.worker.claim_loop import ClaimLoop
 from pulse.sdk.worker.handlers import Handlers
 from pulse.sdk.worker.heartbeats import Heartbeats
 from pulse.sdk.worker.hooks import Hooks
@@ -33,7 +33,7 @@ from pulse.sdk.worker.slots import Slots
 from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
-    from pulse.links.link import Link, Places
+    from pulse.links.link import Link, SlotPool
     from pulse.sdk.app import Pulse
     from pulse.sdk.task import Where
     from pulse.settings import Settings
@@ -77,7 +77,7 @@ class Worker:
         self._held: dict[Any, Run] = {}
         self._running: dict[Any, Run] = {}
         tick = self.settings.tick.total_seconds()
-        self._claiming = Claiming(self.name, self.topics, self._slots, self._held, tick=tick, take=self._take)
+        self._claim_loop = ClaimLoop(self.name, self.topics, self._slots, self._held, tick=tick, take=self._take)
         self._is_told_to_hurry = asyncio.Event()
         self._has_ended = asyncio.Event()
 
@@ -97,7 +97,7 @@ class Worker:
 
     def stop(self) -> None:
         """Claim nothing more, let what runs finish within the grace period, then give it back."""
-        self._claiming.stop()
+        self._claim_loop.stop()
 
     def stop_now(self) -> None:
         """As `stop`, without the grace."""
@@ -120,17 +120,17 @@ class Worker:
             self._handlers = Handlers(
                 self.app, self.settings, self._slots.sizes, worker=self.name, note=self._note, ended=self._ended
             )
-            heartbeats = Heartbeats(link, self._held, self._end_from_afar)
+            heartbeats = Heartbeats(link, self._held, self._end_from_thread)
             heartbeats.start()
             reporting = asyncio.create_task(self._reporter.run(), name="pulse reporter")
-            link.on_ready(self._claiming.hear)
+            link.on_ready(self._claim_loop.mark_ready)
             if self.app.dead_letter_hooks:
-                link.on_dead_letter(hooks.mourn)
+                link.on_dead_letter(hooks.on_dead_letter)
             link.start(self)
             self.is_ready = True
             self._on_ready()
             try:
-                await self._claiming.run(link, self._reporter)
+                await self._claim_loop.run(link, self._reporter)
                 await self._drain()
             finally:
                 self.is_ready = False
@@ -138,20 +138,20 @@ class Worker:
 
     # --- what the link may ask
 
-    def places(self) -> list[Places]:
-        return self._slots.places()
+    def slot_pools(self) -> list[SlotPool]:
+        return self._slots.slot_pools()
 
     def held(self) -> list[Lease]:
         return [Lease(run.claim.id, run.claim.lease_id) for run in self._held.values()]
 
     def end(self, lease: Lease) -> None:
         if run := self._held.get((lease.id, lease.lease_id)):
-            self._end(run, EndReason.CANCELED)
+            self._end(run, EndReason.CANCELLED)
 
     # --- running
 
     def _take(self, claim: Claim, held_until: float) -> None:
-        if self._claiming.is_stopping:  # it came back after we were told
+        if self._claim_loop.is_stopping:  # it came back after we were told
             self._reporter.release(Lease(claim.id, claim.lease_id))
             return
         task = self.app.find_task(claim.task)
@@ -169,7 +169,7 @@ class Worker:
         if claim.timeout is not None:
             run.timer = self._loop.call_later(claim.timeout.total_seconds(), self._end, run, EndReason.TIMEOUT)
         if task.takes_context or self.app.middlewares:
-            context.notes_to(lambda text: self._note(run, text))
+            context.on_progress(lambda text: self._note(run, text))
         self._handlers.begin(run)
 
     def _note(self, run: Run, text: str) -> None:
@@ -178,7 +178,7 @@ class Worker:
 
     # --- ending
 
-    def _end_from_afar(self, run: Run, why: EndReason) -> None:
+    def _end_from_thread(self, run: Run, why: EndReason) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end, run, why)
 
@@ -202,7 +202,7 @@ class Worker:
         self._slots.give_back(run.task.where)
         self._conclude(run)
         self._running.pop((run.claim.id, run.claim.lease_id), None)
-        self._claiming.look_again()
+        self._claim_loop.look_again()
         if not self._running:
             self._has_ended.set()
 
@@ -214,7 +214,7 @@ class Worker:
         if run.timer is not None:
             run.timer.cancel()
         claim = run.claim
-        if run.end_reason in (EndReason.LOST, EndReason.CANCELED):
+        if run.end_reason in (EndReason.LOST, EndReason.CANCELLED):
             self._held.pop((claim.id, claim.lease_id), None)
         elif run.report is not None:
             self._reporter.report(mask_report(self._redaction, run.report, claim.payload))
@@ -223,22 +223,22 @@ class Worker:
         else:
             self._reporter.release(Lease(claim.id, claim.lease_id))
 
-    def _settled(self, item: Report | Lease, answer: Answer) -> None:
+    def _settled(self, item: Report | Lease, answer: ReportStatus) -> None:
         """The database has answered, so the claim is no longer ours."""
         run = self._held.pop((item.id, item.lease_id), None)
         has_failed = isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD)
-        is_recorded = answer in (Answer.ACCEPTED, Answer.ALREADY)  # now, or by a try whose answer was lost
-        if answer in (Answer.LOST, Answer.CANCELED) or (is_recorded and has_failed):
+        is_recorded = answer in (ReportStatus.ACCEPTED, ReportStatus.ALREADY)  # now, or by a try whose answer was lost
+        if answer in (ReportStatus.LOST, ReportStatus.CANCELLED) or (is_recorded and has_failed):
             with during(run.context) if run else nullcontext():
-                self._tell_of_failure(item, answer, run)
+                self._log_failure(item, answer, run)
         elif self._run_log.is_on and run is not None and isinstance(item, Report) and not has_failed:
-            self._run_log.tell_of_end(run, item)
+            self._run_log.log_end(run, item)
 
-    def _tell_of_failure(self, item: Report | Lease, answer: Answer, run: Run | None) -> None:
-        if isinstance(item, Report) and answer in (Answer.ACCEPTED, Answer.ALREADY):
-            self._run_log.tell_of_failure(run, item)
+    def _log_failure(self, item: Report | Lease, answer: ReportStatus, run: Run | None) -> None:
+        if isinstance(item, Report) and answer in (ReportStatus.ACCEPTED, ReportStatus.ALREADY):
+            self._run_log.log_failure(run, item)
             if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
-                self._hooks.mourn(item.id)
+                self._hooks.on_dead_letter(item.id)
         elif run is not None:
             log.warning("the result of job %s (%s) was not taken: %s", item.id, run.claim.task, answer.value.lower())
 
@@ -277,7 +277,7 @@ class Worker:
             async with asyncio.timeout(REPORT_PATIENCE):
                 await self._reporter.send_notes()
                 await self._reporter.idle()
-                await self._hooks.mourned()
+                await self._hooks.drain()
         self.unreported = self._reporter.unsent
         if self.unreported:
             log.error("%d results could not be reported: their jobs will run again", self.unreported)

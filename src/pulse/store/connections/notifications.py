@@ -1,6 +1,6 @@
 """How does a process hear that there may be work, without asking?
 
-Always a hint and never the work: whoever is woken still has to claim, and everyone also polls. Within the process a
+Always a hint and never the work: whoever is notified still has to claim, and everyone also polls. Within the process a
 wake-up is a function call. Between processes it is a NOTIFY, gathered and sent after the commit, because a NOTIFY
 inside a transaction takes a lock that all committers share (5,685 against 1,968 commits a second at 32 clients).
 
@@ -26,16 +26,16 @@ import asyncpg
 
 from pulse.model.errors import PulseError
 from pulse.store.connections.pool import LOST, Connection, Database, connect
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 from pulse.store.statements import in_schema
 from pulse.timing.backoff import Backoff
 
-log = logging.getLogger("pulse.wakeups")
+log = logging.getLogger("pulse.notifications")
 
 SPACING = 0.02  # seconds between two messages of one process
 HEARING_SPACING = 0.005  # between two times that what was heard is passed on
 FLOOD_SPACING = 0.5  # the same after more than this many lines, which stand for everything
-MOST_LINES = 500
+MAX_LINES = 500
 PROBE_EVERY = 15.0  # a half-open connection raises nothing, so the listener calls itself
 PROBE_PATIENCE = 5.0
 LONGEST_MESSAGE = 7_900  # Postgres takes a little under 8,000 bytes
@@ -45,16 +45,16 @@ _LATER = re.compile(r"\+(\d{1,4})")
 _MOVED = re.compile(r"!(.+)")
 _DEAD = re.compile(r"~([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 DEAD_AT_ONCE = 200  # in one message
-EVERYTHING = Woken("*", 100)
+EVERYTHING = ReadyTopic("*", 100)
 
-Listener = Callable[[Woken], None]
-
-
-async def send_wakeup(conn: Connection, *, channel: str, message: str) -> None:
-    await conn.rows("send_wakeup", channel=channel, message=message)
+Listener = Callable[[ReadyTopic], None]
 
 
-class Heard:
+async def send_notification(conn: Connection, *, channel: str, message: str) -> None:
+    await conn.rows("send_notification", channel=channel, message=message)
+
+
+class ReceivedHints:
     """What others have said since it was last passed on: no more than so many lines of it."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Heard:
 
     @property
     def has_room(self) -> bool:
-        return self._lines < MOST_LINES
+        return self._lines < MAX_LINES
 
     def take(self, line: str) -> None:
         """Read a line; what is not understood is passed over."""
@@ -85,11 +85,11 @@ class Heard:
             self.dead.add(UUID(found[1]))
 
 
-class Wakeups:
+class Notifications:
     """Wake-ups of one process: those it makes, those it hears."""
 
     def __init__(self, database: Database) -> None:
-        self.channel = in_schema("pulse.wakeups", database.settings.schema)
+        self.channel = in_schema("pulse.notify", database.settings.schema)
         self.is_listening = False
         self._database = database
         self._settings = database.settings
@@ -104,55 +104,55 @@ class Wakeups:
         self._sent_at = 0.0
         self._has_unsent = asyncio.Event()
         self._heard_probe = asyncio.Event()
-        self._heard = Heard()
+        self._heard = ReceivedHints()
         self._pass_on_at = 0.0
         self._passing_on: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def on_wake(self, listener: Listener) -> None:
+    def on_ready(self, listener: Listener) -> None:
         """Call `listener` whenever jobs became ready, here or elsewhere. It must not block."""
         self._listeners.append(listener)
 
-    def on_later(self, listener: Callable[[timedelta], None]) -> None:
+    def on_due_soon(self, listener: Callable[[timedelta], None]) -> None:
         """Call `listener` whenever a job will fall due soon."""
         self._later.append(listener)
 
-    def wake(self, woken: Iterable[Woken]) -> None:
+    def notify_ready(self, ready: Iterable[ReadyTopic]) -> None:
         """Tell this process at once, and the others soon."""
-        for item in most_urgent(woken):
-            self._tell(item)
+        for item in most_urgent(ready):
+            self._call_ready_listeners(item)
             if self._settings.notify:
                 self._unsent[item.topic] = max(item.priority, self._unsent.get(item.topic, -100))
         if self._unsent:
             self._has_unsent.set()
 
-    def tell(self, woken: Iterable[Woken]) -> None:
+    def notify_here(self, ready: Iterable[ReadyTopic]) -> None:
         """Tell this process only: the others have been told."""
-        for item in woken:
-            self._tell(item)
+        for item in ready:
+            self._call_ready_listeners(item)
 
-    def on_taken(self, taker: Callable[[str], bool]) -> None:
+    def add_local_taker(self, taker: Callable[[str], bool]) -> None:
         """Ask `taker` whether a worker of this process has room for a job of a topic: then nobody else need be told."""
         self._takers.append(taker)
 
-    def is_taken(self, topic: str) -> bool:
+    def has_local_taker(self, topic: str) -> bool:
         return any(taker(topic) for taker in self._takers)
 
-    def take_along(self, woken: Sequence[Woken]) -> str | None:
+    def payload_for_commit(self, ready: Sequence[ReadyTopic]) -> str | None:
         """A message to be sent with the very transaction that makes jobs ready, which saves those who wait a round
         trip; none if the last one was sent too lately, because then it is better gathered."""
         is_too_soon = self._has_unsent.is_set() or time.monotonic() - self._sent_at < SPACING
-        if is_too_soon or not woken or not self._settings.notify:
+        if is_too_soon or not ready or not self._settings.notify:
             return None
         self._sent_at = time.monotonic()
-        lines = [self._sender, *(f"{item.priority} {item.topic}" for item in woken)]
+        lines = [self._sender, *(f"{item.priority} {item.topic}" for item in ready)]
         return _fitting(lines)
 
-    def wake_later(self, delay: timedelta) -> None:
+    def notify_due_soon(self, delay: timedelta) -> None:
         """A job falls due after `delay`; told only if that is sooner than the next poll."""
         if delay <= SOON:
             delay = max(delay, timedelta())  # overdue, as what was resumed may be: others read no sign
-            self._tell_later(delay)
+            self._call_due_listeners(delay)
             if self._settings.notify:
                 self._unsent_later = delay if self._unsent_later is None else min(delay, self._unsent_later)
                 self._has_unsent.set()
@@ -161,22 +161,22 @@ class Wakeups:
         """Call `listener` with the name of a worker whose stream may be at another server now: look before you act."""
         self._moved.append(listener)
 
-    async def tell_moved(self, worker: str) -> None:
+    async def notify_moved(self, worker: str) -> None:
         """Tell others to look where a worker's stream is. A hint like all: a stream that nobody reads ends anyway."""
         if self._settings.notify:
-            send = partial(send_wakeup, channel=self.channel, message=f"{self._sender}\n!{worker}")
+            send = partial(send_notification, channel=self.channel, message=f"{self._sender}\n!{worker}")
             await self._database.run(send)
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
         """Call `listener` with dead letters that another server has found, and has nobody to tell of."""
         self._dead.append(listener)
 
-    async def tell_dead_letters(self, job_ids: Sequence[UUID]) -> None:
+    async def notify_dead_letters(self, job_ids: Sequence[UUID]) -> None:
         if not self._settings.notify:
             return
         for start in range(0, len(job_ids), DEAD_AT_ONCE):
             lines = [self._sender, *(f"~{job_id}" for job_id in job_ids[start : start + DEAD_AT_ONCE])]
-            await self._database.run(partial(send_wakeup, channel=self.channel, message="\n".join(lines)))
+            await self._database.run(partial(send_notification, channel=self.channel, message="\n".join(lines)))
 
     def start(self, *, listen: bool = True) -> None:
         """Begin to tell others, and to hear them. Where nobody waits for work, there is nothing to listen for."""
@@ -207,7 +207,7 @@ class Wakeups:
     async def _send(self) -> None:
         self._has_unsent.clear()
         self._sent_at = time.monotonic()
-        send = partial(send_wakeup, channel=self.channel, message=self._take_message())
+        send = partial(send_notification, channel=self.channel, message=self._take_message())
         try:
             await self._database.run(send)
         except PulseError as error:
@@ -235,9 +235,9 @@ class Wakeups:
         is_closed = asyncio.Event()
         conn.add_termination_listener(lambda _: is_closed.set())
         try:
-            await conn.add_listener(self.channel, self._hear)
+            await conn.add_listener(self.channel, self._receive)
             self.is_listening = True
-            self._tell(EVERYTHING)  # whatever was sent while nobody listened is gone
+            self._call_ready_listeners(EVERYTHING)  # whatever was sent while nobody listened is gone
             while not await _happens(is_closed, within=PROBE_EVERY):
                 self._heard_probe.clear()
                 await conn.execute("select pg_notify($1, $2)", self.channel, f"{self._sender}\n?")
@@ -249,7 +249,7 @@ class Wakeups:
 
     # --- what others say: anyone who can connect may write to the channel, so none of it is more than a hint
 
-    def _hear(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
+    def _receive(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
         sender, _, rest = str(payload).partition("\n")
         if sender == self._sender:
             if rest == "?":
@@ -262,17 +262,17 @@ class Wakeups:
                 break
         if self._passing_on is None:
             wait = self._pass_on_at - time.monotonic()
-            self._passing_on = asyncio.get_running_loop().call_later(max(0.0, wait), self._pass_on)
+            self._passing_on = asyncio.get_running_loop().call_later(max(0.0, wait), self._pass_on_hints)
 
-    def _pass_on(self) -> None:
+    def _pass_on_hints(self) -> None:
         """Tell what was heard since the last time, each thing once: however much is sent, the work has an end."""
-        heard, self._heard = self._heard, Heard()
+        heard, self._heard = self._heard, ReceivedHints()
         self._passing_on = None
         self._pass_on_at = time.monotonic() + (HEARING_SPACING if heard.has_room else FLOOD_SPACING)
         for topic, priority in heard.topics.items() if heard.has_room else [EVERYTHING]:
-            self._tell(Woken(topic, priority))
+            self._call_ready_listeners(ReadyTopic(topic, priority))
         if heard.later is not None:
-            self._tell_later(heard.later)
+            self._call_due_listeners(heard.later)
         for worker in heard.moved:
             for listener in self._moved:
                 listener(worker)
@@ -280,21 +280,21 @@ class Wakeups:
             for dead in self._dead:
                 dead(job_id)
 
-    def _tell(self, woken: Woken) -> None:
+    def _call_ready_listeners(self, ready: ReadyTopic) -> None:
         for listener in self._listeners:
-            listener(woken)
+            listener(ready)
 
-    def _tell_later(self, delay: timedelta) -> None:
+    def _call_due_listeners(self, delay: timedelta) -> None:
         for listener in self._later:
             listener(delay)
 
 
-def most_urgent(woken: Iterable[tuple[str, int]]) -> list[Woken]:
+def most_urgent(ready: Iterable[tuple[str, int]]) -> list[ReadyTopic]:
     """One for each topic."""
     found: dict[str, int] = {}
-    for topic, priority in woken:
+    for topic, priority in ready:
         found[topic] = max(priority, found.get(topic, -100))
-    return [Woken(*item) for item in found.items()]
+    return [ReadyTopic(*item) for item in found.items()]
 
 
 def _fitting(lines: list[str]) -> str:

@@ -1,2 +1,2 @@
--- name: send_wakeup(channel, message)
+-- name: send_notification(channel, message)
 select pg_notify(:channel, :message);

@@ -20,7 +20,7 @@ class JobStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RETRYING: _ClassVar[JobStatus]
     COMPLETED: _ClassVar[JobStatus]
     DEAD_LETTERED: _ClassVar[JobStatus]
-    CANCELED: _ClassVar[JobStatus]
+    CANCELLED: _ClassVar[JobStatus]
 
 class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -28,7 +28,7 @@ class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACCEPTED: _ClassVar[Answer]
     ALREADY: _ClassVar[Answer]
     LOST: _ClassVar[Answer]
-    JOB_CANCELED: _ClassVar[Answer]
+    JOB_CANCELLED: _ClassVar[Answer]
     BUSY: _ClassVar[Answer]
     REFUSED: _ClassVar[Answer]
 
@@ -92,12 +92,12 @@ RUNNING: JobStatus
 RETRYING: JobStatus
 COMPLETED: JobStatus
 DEAD_LETTERED: JobStatus
-CANCELED: JobStatus
+CANCELLED: JobStatus
 ANSWER_UNSPECIFIED: Answer
 ACCEPTED: Answer
 ALREADY: Answer
 LOST: Answer
-JOB_CANCELED: Answer
+JOB_CANCELLED: Answer
 BUSY: Answer
 REFUSED: Answer
 OUTCOME_UNSPECIFIED: Outcome
@@ -322,13 +322,13 @@ class Resume(_message.Message):
     def __init__(self, held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
-    __slots__ = ("sequence", "hello", "assignments", "ping", "drain", "canceled", "replaced", "dead_letters")
+    __slots__ = ("sequence", "hello", "assignments", "ping", "drain", "cancelled", "replaced", "dead_letters")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
-    CANCELED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
@@ -336,10 +336,10 @@ class StreamJobsResponse(_message.Message):
     assignments: Assignments
     ping: Ping
     drain: Drain
-    canceled: Cancellations
+    cancelled: Cancellations
     replaced: Replaced
     dead_letters: DeadLetters
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., canceled: _Optional[_Union[Cancellations, _Mapping]] = ..., replaced: _Optional[_Union[Replaced, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., cancelled: _Optional[_Union[Cancellations, _Mapping]] = ..., replaced: _Optional[_Union[Replaced, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("stream", "worker", "server_time")

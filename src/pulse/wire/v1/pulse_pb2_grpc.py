@@ -306,7 +306,7 @@ class WorkServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renew leases, all in one batch. The answer names those that are lost and those whose job was canceled.
+        """Renew leases, all in one batch. The answer names those that are lost and those whose job was cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -112,7 +112,7 @@ class WorkStub:
     UpdateCredit: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.UpdateCreditRequest, _pulse_pb2.UpdateCreditResponse]
     """How many more jobs this worker can begin. Also its sign of life on the stream."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatRequest, _pulse_pb2.HeartbeatResponse]
-    """Renew leases, all in one batch. The answer names those that are lost and those whose job was canceled."""
+    """Renew leases, all in one batch. The answer names those that are lost and those whose job was cancelled."""
     ReportResults: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultsRequest, _pulse_pb2.ReportResultsResponse]
     """How handlers ended. Repeat it until it is answered: a repeated report changes nothing."""
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReportProgressRequest, _pulse_pb2.ReportProgressResponse]
@@ -137,7 +137,7 @@ class WorkAsyncStub(WorkStub):
     UpdateCredit: _aio.UnaryUnaryMultiCallable[_pulse_pb2.UpdateCreditRequest, _pulse_pb2.UpdateCreditResponse]  # type: ignore[assignment]
     """How many more jobs this worker can begin. Also its sign of life on the stream."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatRequest, _pulse_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Renew leases, all in one batch. The answer names those that are lost and those whose job was canceled."""
+    """Renew leases, all in one batch. The answer names those that are lost and those whose job was cancelled."""
     ReportResults: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultsRequest, _pulse_pb2.ReportResultsResponse]  # type: ignore[assignment]
     """How handlers ended. Repeat it until it is answered: a repeated report changes nothing."""
     ReportProgress: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReportProgressRequest, _pulse_pb2.ReportProgressResponse]  # type: ignore[assignment]
@@ -177,7 +177,7 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.HeartbeatResponse, _abc.Awaitable[_pulse_pb2.HeartbeatResponse]]:
-        """Renew leases, all in one batch. The answer names those that are lost and those whose job was canceled."""
+        """Renew leases, all in one batch. The answer names those that are lost and those whose job was cancelled."""
 
     @_abc_1.abstractmethod
     def ReportResults(

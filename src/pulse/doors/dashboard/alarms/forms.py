@@ -12,9 +12,9 @@ from uuid import UUID
 
 from pulse.doors.dashboard import form_fields as fields
 from pulse.doors.dashboard.drawing import url
-from pulse.doors.dashboard.pages import Action, Goto, Look, View
+from pulse.doors.dashboard.pages import Action, PageRequest, Redirect, View
 from pulse.doors.dashboard.payloads import editable_json
-from pulse.doors.owners import find_to_tend, own_owner, owner_to_set
+from pulse.doors.owners import find_to_manage, own_owner, owner_to_set
 from pulse.model.alarms import HIDDEN, Alarm, AlarmStatus, NewAlarm
 from pulse.model.errors import AlarmConflict, AlarmNotFound, InvalidAlarm, InvalidInput, InvalidOption, PulseError
 from pulse.model.jobs import NewJob
@@ -23,7 +23,7 @@ from pulse.model.tokens import Right
 from pulse.timing.cron import Cron, InvalidCron
 from pulse.timing.zones import UnknownZone, check_zone
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 SETTING = Right.SET_ALARM
 
 PREVIEWED = 5
@@ -88,7 +88,7 @@ def read_new(
     )
 
 
-def draw_fields(look: Look, alarm: Alarm) -> dict[str, str]:
+def draw_fields(look: PageRequest, alarm: Alarm) -> dict[str, str]:
     try:
         zone = check_zone(alarm.zone)
     except UnknownZone:
@@ -112,7 +112,7 @@ def draw_fields(look: Look, alarm: Alarm) -> dict[str, str]:
 # --- pages
 
 
-async def new_form(look: Look) -> dict[str, Any]:
+async def new_form(look: PageRequest) -> dict[str, Any]:
     """Empty, or `like` another."""
     own = own_owner(look.caller)
     if like := look.given("like"):
@@ -124,7 +124,7 @@ async def new_form(look: Look) -> dict[str, Any]:
     return _facts("New alarm", values, "/alarms/new", "/alarms", default, like=like)
 
 
-async def edit_form(look: Look) -> dict[str, Any]:
+async def edit_form(look: PageRequest) -> dict[str, Any]:
     found = await find_to_set(look, look.path["id"])
     path = url("/alarms", found.id)
     return _facts(
@@ -153,16 +153,16 @@ def _facts(
     }
 
 
-async def find_to_set(look: Look, own_id: str) -> Alarm:
+async def find_to_set(look: PageRequest, own_id: str) -> Alarm:
     try:
-        found = await find_to_tend(look.served.engine.alarms, look.caller, UUID(own_id))
+        found = await find_to_manage(look.served.engine.alarms, look.caller, UUID(own_id))
     except ValueError:
         raise AlarmNotFound(own_id) from None
     look.caller.check(SETTING, found.owner)
     return found
 
 
-async def preview(look: Look) -> dict[str, Any]:
+async def preview(look: PageRequest) -> dict[str, Any]:
     """What is typed so far. Half an expression is no mistake, so what is missing is a hint."""
     try:
         return {"hint": "", **await _read_so_far(look)}
@@ -170,7 +170,7 @@ async def preview(look: Look) -> dict[str, Any]:
         return {"hint": str(error), "reading": "", "upcoming": []}
 
 
-async def _read_so_far(look: Look) -> dict[str, Any]:
+async def _read_so_far(look: PageRequest) -> dict[str, Any]:
     when = read_when(look.query)
     text = "once"
     if "cron" in when:
@@ -187,16 +187,16 @@ async def _read_so_far(look: Look) -> dict[str, Any]:
 # --- actions
 
 
-async def create(look: Look, form: Mapping[str, str]) -> Goto:
+async def create(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     owner = owner_to_set(look.caller, fields.text_of(form, "owner") or None)
     known = await find_to_set(look, form["like"]) if form.get("like") else None
     drawn = draw_fields(look, known) if known else BLANK
     new = read_new(form, owner, fields.text_of(form, "name") or None, known, drawn)
     done = await look.served.engine.alarms.set(new)
-    return Goto(url("/alarms", done.alarm.id), "the alarm is set" if done.is_new else "it was set already")
+    return Redirect(url("/alarms", done.alarm.id), "the alarm is set" if done.is_new else "it was set already")
 
 
-async def edit(look: Look, form: Mapping[str, str]) -> Goto:
+async def edit(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     found = await find_to_set(look, look.path["id"])
     if found.name is None:
         raise AlarmConflict(found.id, "has no name, so it cannot be set again: cancel it, and set another")
@@ -204,12 +204,12 @@ async def edit(look: Look, form: Mapping[str, str]) -> Goto:
         raise AlarmConflict(found.id, "was set again by somebody else meanwhile: load the page again")
     new = read_new(form, found.owner, found.name, found, draw_fields(look, found))
     done = await look.served.engine.alarms.set(new)
-    return Goto(url("/alarms", done.alarm.id), "the alarm is set again" if done.is_new else "nothing was changed")
+    return Redirect(url("/alarms", done.alarm.id), "the alarm is set again" if done.is_new else "nothing was changed")
 
 
 VIEWS = (
     View("/alarms/new", "alarms/form.html", new_form, SETTING, is_live=False),
-    View("/alarms/preview", "when_preview.html", preview, LOOKING, is_live=False, is_part=True),
+    View("/alarms/preview", "when_preview.html", preview, VIEWING, is_live=False, is_part=True),
     View("/alarms/{id}/edit", "alarms/form.html", edit_form, SETTING, is_live=False),
 )
 ACTIONS = (

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from pulse.doors.dashboard.alarms import forms as alarm_forms
 from pulse.doors.dashboard.drawing import url
-from pulse.doors.dashboard.pages import Action, Look, Said, View
+from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
 from pulse.doors.dashboard.payloads import shown_json
 from pulse.doors.dashboard.schedules.words import reading
-from pulse.doors.owners import find_to_see, find_to_tend, owner_to_list
+from pulse.doors.owners import find_to_manage, find_to_see, owner_to_list
 from pulse.model.alarms import AlarmStatus, timetable
 from pulse.model.errors import AlarmNotFound, InvalidInput
 from pulse.model.list_filters import AlarmSearch, AlarmState
@@ -21,14 +21,14 @@ from pulse.timing.cron import InvalidCron
 if TYPE_CHECKING:
     from pulse.model.alarms import Alarm
 
-LOOKING = Right.SEE
-TENDING = Right.TEND_ALARM
+VIEWING = Right.VIEW
+MANAGING = Right.MANAGE_ALARM
 SETTING = Right.SET_ALARM
 
 PAGE = 50
 
 
-async def alarms(look: Look) -> dict[str, Any]:
+async def alarms(look: PageRequest) -> dict[str, Any]:
     owner = owner_to_list(look.caller, look.given("owner"))
     wanted = AlarmSearch(owner=owner, state=read_state(look), text=look.given("text"))
     page = await look.served.engine.alarms.search(wanted, after=look.given("after"), limit=PAGE)
@@ -45,7 +45,7 @@ async def alarms(look: Look) -> dict[str, Any]:
     }
 
 
-def read_state(look: Look) -> AlarmState | None:
+def read_state(look: PageRequest) -> AlarmState | None:
     given = look.given("status")
     try:
         return AlarmState(given.lower()) if given else None
@@ -71,7 +71,7 @@ def told(alarm: Alarm) -> str:
         return alarm.cron
 
 
-async def alarm(look: Look) -> dict[str, Any]:
+async def alarm(look: PageRequest) -> dict[str, Any]:
     found = await find_to_see(look.served.engine.alarms, look.caller, _read_id(look))
     page = await look.served.engine.alarms.deliveries(found.id, after=look.given("after"), limit=PAGE)
     return {
@@ -85,7 +85,7 @@ async def alarm(look: Look) -> dict[str, Any]:
         "deliveries": page.deliveries,
         "next": page.next,
         "path": url("/alarms", found.id),
-        "may_tend": look.may(TENDING, found.owner),
+        "may_tend": look.may(MANAGING, found.owner),
         "may_set": look.may(SETTING, found.owner),
     }
 
@@ -94,12 +94,12 @@ def name_of(found: Alarm) -> str:
     return found.name or found.label or str(found.id)
 
 
-async def find_alarm(look: Look) -> Alarm:
+async def find_alarm(look: PageRequest) -> Alarm:
     """To act on it."""
-    return await find_to_tend(look.served.engine.alarms, look.caller, _read_id(look))
+    return await find_to_manage(look.served.engine.alarms, look.caller, _read_id(look))
 
 
-def _read_id(look: Look) -> UUID:
+def _read_id(look: PageRequest) -> UUID:
     """By its id alone: a name is one of many owners'."""
     try:
         return UUID(look.path["id"])
@@ -110,39 +110,39 @@ def _read_id(look: Look) -> UUID:
 # --- actions
 
 
-async def pause(look: Look, _form: Mapping[str, str]) -> Said:
+async def pause(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     found = await find_alarm(look)
     await look.served.engine.alarms.pause(found.id)
-    return Said(f"{name_of(found)} is paused")
+    return Toast(f"{name_of(found)} is paused")
 
 
-async def resume(look: Look, _form: Mapping[str, str]) -> Said:
+async def resume(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     found = await find_alarm(look)
     await look.served.engine.alarms.resume(found.id)
-    return Said(f"{name_of(found)} was not paused" if found.paused_at is None else f"{name_of(found)} goes on")
+    return Toast(f"{name_of(found)} was not paused" if found.paused_at is None else f"{name_of(found)} goes on")
 
 
-async def fire(look: Look, _form: Mapping[str, str]) -> Said:
+async def fire(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     found = await find_alarm(look)
     await look.served.engine.alarms.fire(found.id)
-    return Said(f"{name_of(found)} is delivered now")
+    return Toast(f"{name_of(found)} is delivered now")
 
 
-async def cancel(look: Look, _form: Mapping[str, str]) -> Said:
+async def cancel(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     found = await find_alarm(look)
     await look.served.engine.alarms.cancel(found.id)
-    return Said(f"{name_of(found)} is canceled")
+    return Toast(f"{name_of(found)} is cancelled")
 
 
 VIEWS = (
-    View("/alarms", "alarms/list.html", alarms, LOOKING),
+    View("/alarms", "alarms/list.html", alarms, VIEWING),
     *alarm_forms.VIEWS,
-    View("/alarms/{id}", "alarms/alarm.html", alarm, LOOKING),
+    View("/alarms/{id}", "alarms/alarm.html", alarm, VIEWING),
 )
 ACTIONS = (
     *alarm_forms.ACTIONS,
-    Action("/alarms/{id}/pause", pause, TENDING),
-    Action("/alarms/{id}/resume", resume, TENDING),
-    Action("/alarms/{id}/fire", fire, TENDING),
-    Action("/alarms/{id}/cancel", cancel, TENDING),
+    Action("/alarms/{id}/pause", pause, MANAGING),
+    Action("/alarms/{id}/resume", resume, MANAGING),
+    Action("/alarms/{id}/fire", fire, MANAGING),
+    Action("/alarms/{id}/cancel", cancel, MANAGING),
 )

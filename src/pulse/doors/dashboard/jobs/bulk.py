@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.jobs.filters import FIELDS, given_fields, read_filter
 from pulse.doors.dashboard.jobs.list import ORDERS, count_of, deed_for, find_shown, is_picking, lines
-from pulse.doors.dashboard.pages import Action, Look, Part, View
-from pulse.engine.jobs.bulk import search, sweep
+from pulse.doors.dashboard.pages import Action, PageRequest, Part, View
+from pulse.engine.jobs.bulk import act_on_all, search
 from pulse.model.errors import InvalidFilter, InvalidInput
 from pulse.model.tokens import Right
 
@@ -29,10 +29,10 @@ COUNTED = 500  # where they have to be looked for
 PATIENCE = 0.2  # seconds to look for them
 STEP = 1_000  # jobs of one request
 STEP_TIME = 1.0  # seconds
-DEEDS = {"cancel": "canceled", "replay": "replayed"}
+DEEDS = {"cancel": "cancelled", "replay": "replayed"}
 
 
-async def preview(look: Look) -> dict[str, Any]:
+async def preview(look: PageRequest) -> dict[str, Any]:
     """What would be touched, as it is at this instant."""
     given = given_fields(look)
     jobs = look.served.engine.jobs
@@ -61,7 +61,7 @@ async def preview(look: Look) -> dict[str, Any]:
     }
 
 
-async def carry_on(look: Look, form: Mapping[str, str]) -> Part:
+async def carry_on(look: PageRequest, form: Mapping[str, str]) -> Part:
     """One step; the part of the page that it answers with asks for the next."""
     fields = {name: value for name in FIELDS if (value := form.get(name, "").strip())}
     before = _read_instant(form.get("before", ""))
@@ -73,7 +73,7 @@ async def carry_on(look: Look, form: Mapping[str, str]) -> Part:
         act = partial(jobs.replay_many, before=before)
     else:
         act = partial(jobs.cancel_many, reason=form.get("reason", "").strip())
-    swept = await sweep(
+    swept = await act_on_all(
         find_shown(look),
         act,
         wanted,
@@ -104,7 +104,7 @@ def _deed_for(wanted: JobFilter) -> str:
     if deed is None:
         raise InvalidFilter(
             "choose a state: dead letters can be replayed together, and scheduled, pending, running and retrying jobs "
-            "canceled"
+            "cancelled"
         )
     return deed
 

@@ -12,12 +12,12 @@ from pulse.model.jobs import JobFilter, JobStatus
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 if TYPE_CHECKING:
-    from pulse.doors.dashboard.pages import Look
+    from pulse.doors.dashboard.pages import PageRequest
 
 FIELDS = ("topic", "task", "tag", "error", "since", "until", "schedule", "status")
 
 
-def given_fields(look: Look) -> dict[str, str]:
+def given_fields(look: PageRequest) -> dict[str, str]:
     """What of the filter was given, as it was typed: for the form and for links to the same list."""
     return {name: value for name in FIELDS if (value := look.given(name))}
 

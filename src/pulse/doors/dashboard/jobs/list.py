@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.jobs.filters import given_fields, read_filter, read_id
-from pulse.doors.dashboard.pages import Elsewhere, Look, View
-from pulse.engine.jobs.bulk import Find, as_shown, search
+from pulse.doors.dashboard.pages import PageRequest, RedirectTo, View
+from pulse.engine.jobs.bulk import ListJobs, as_shown, search
 from pulse.model.errors import InvalidInput
 from pulse.model.jobs import JobFilter, JobHead, JobStatus, TopicCount
 from pulse.model.tokens import Right
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 ACTING = Right.OPERATE
 PAGE = 50
 PATIENCE = 0.15  # seconds to go on for a full page, once a filter has to pick
-MOST_NAMES = 200  # of topics that a field suggests
+MAX_NAMES = 200  # of topics that a field suggests
 
 # In which order each state is listed, and the instant that matters there.
 ORDERS: dict[JobStatus | None, tuple[str, str, str]] = {
@@ -32,7 +32,7 @@ ORDERS: dict[JobStatus | None, tuple[str, str, str]] = {
     JobStatus.RETRYING: ("the next to be tried again first", "next try", "run_at"),
     JobStatus.COMPLETED: ("the last finished first", "finished", "finished_at"),
     JobStatus.DEAD_LETTERED: ("the last to die first", "finished", "finished_at"),
-    JobStatus.CANCELED: ("the last canceled first", "finished", "finished_at"),
+    JobStatus.CANCELLED: ("the last cancelled first", "finished", "finished_at"),
 }
 
 
@@ -54,23 +54,23 @@ def lines(jobs: Iterable[JobHead], column: str) -> list[Line]:
     return [Line(job, getattr(job, column)) for job in jobs]
 
 
-async def job_list(look: Look) -> dict[str, Any]:
+async def job_list(look: PageRequest) -> dict[str, Any]:
     counts = await look.served.engine.jobs.counts()
-    shared = {"title": "Jobs", "topics": [count.topic for count in counts][:MOST_NAMES]}
+    shared = {"title": "Jobs", "topics": [count.topic for count in counts][:MAX_NAMES]}
     given: dict[str, str] = {}
     try:
         given = given_fields(look)
         if job_id := read_id(given.get("error")):
-            raise Elsewhere(url("/jobs", job_id))
+            raise RedirectTo(url("/jobs", job_id))
         found = await _found(look, given, counts)
     except InvalidInput as error:
         return shared | {"given": given, "problem": str(error), "status": 400, "tabs": _tabs(counts, {}, None)}
     return shared | {"given": given, "problem": None} | found
 
 
-async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
+async def _found(look: PageRequest, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
     wanted = read_filter(given, await look.served.engine.read_clock())
-    look.caller.check(LOOKING, wanted.topic or "*")
+    look.caller.check(VIEWING, wanted.topic or "*")
     heads, following = await search(find_shown(look), wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE)
     order, label, column = ORDERS[None if wanted.schedule_id else wanted.status]
     return {
@@ -88,8 +88,8 @@ async def _found(look: Look, given: dict[str, str], counts: list[TopicCount]) ->
     }
 
 
-def find_shown(look: Look) -> Find[JobHead]:
-    return as_shown(look.served.engine.jobs.find_heads, look.served.settings.redaction)
+def find_shown(look: PageRequest) -> ListJobs[JobHead]:
+    return as_shown(look.served.engine.jobs.list_heads, look.served.settings.redaction)
 
 
 def is_picking(wanted: JobFilter) -> bool:
@@ -131,4 +131,4 @@ def _tabs(counts: list[TopicCount], given: dict[str, str], wanted: JobFilter | N
     ]
 
 
-VIEWS = (View("/jobs", "jobs/list.html", job_list, LOOKING),)
+VIEWS = (View("/jobs", "jobs/list.html", job_list, VIEWING),)

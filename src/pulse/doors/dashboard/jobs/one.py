@@ -11,18 +11,18 @@ import msgspec
 
 from pulse.doors.dashboard.formatting import cut
 from pulse.doors.dashboard.jobs.filters import read_id
-from pulse.doors.dashboard.pages import Action, Look, Said, View
+from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
 from pulse.doors.dashboard.payloads import shown_json
 from pulse.doors.http.errors import Refused
 from pulse.model.errors import PulseError, ScheduleNotFound
 from pulse.model.jobs import FINISHED, TRANSITIONS, Attempt, Job, JobEvent, JobStatus
 from pulse.model.tokens import Right
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 ACTING = Right.OPERATE
-MOST_ATTEMPTS = 50  # on the page, the newest; the API has all
+MAX_ATTEMPTS = 50  # on the page, the newest; the API has all
 LONGEST_TRACEBACK = 8_000
-MOST_STEPS = 10**15  # of a bar: what has more digits than any float is no number that a page can write
+MAX_STEPS = 10**15  # of a bar: what has more digits than any float is no number that a page can write
 
 
 class Moment(NamedTuple):
@@ -42,10 +42,10 @@ class Progress(NamedTuple):
     of: float
 
 
-async def one_job(look: Look) -> dict[str, Any]:
-    job = await find_job(look, LOOKING)
+async def one_job(look: PageRequest) -> dict[str, Any]:
+    job = await find_job(look, VIEWING)
     attempts = await look.served.engine.jobs.attempts(job.id)
-    tried, trace = attempts[-MOST_ATTEMPTS:], read_object(job.trace)
+    tried, trace = attempts[-MAX_ATTEMPTS:], read_object(job.trace)
     return {
         "title": f"{job.task} {str(job.id)[-8:]}",
         "job": job,
@@ -67,7 +67,7 @@ async def one_job(look: Look) -> dict[str, Any]:
     }
 
 
-async def find_job(look: Look, right: Right) -> Job:
+async def find_job(look: PageRequest, right: Right) -> Job:
     """The job of the path, once whoever looks may."""
     job_id = read_id(look.path["id"])
     if job_id is None:
@@ -77,7 +77,7 @@ async def find_job(look: Look, right: Right) -> Job:
     return job
 
 
-async def explain(look: Look, job: Job) -> str | None:
+async def explain(look: PageRequest, job: Job) -> str | None:
     """Why it is not running, in a sentence; none where nobody can tell."""
     try:
         return (await look.served.engine.explain(job.id)).text
@@ -85,7 +85,7 @@ async def explain(look: Look, job: Job) -> str | None:
         return None
 
 
-async def _schedule_name(look: Look, job: Job) -> str | None:
+async def _schedule_name(look: PageRequest, job: Job) -> str | None:
     if job.schedule_id is None:
         return None
     try:
@@ -110,14 +110,14 @@ def moments(job: Job, attempts: list[Attempt]) -> list[Moment]:
     elif job.status is JobStatus.COMPLETED:
         found.append(_completed(job))
     else:
-        if job.status is JobStatus.CANCELED and _was_running(job, attempts):
+        if job.status is JobStatus.CANCELLED and _was_running(job, attempts):
             found.append(Moment(job.claimed_at, f"attempt {job.attempt} began", worker=job.locked_by))
         found.append(_ended(job, attempts))
     return found
 
 
 def _was_running(job: Job, attempts: list[Attempt]) -> bool:
-    """When it was canceled: its last attempt began, and did not end in any other way."""
+    """When it was cancelled: its last attempt began, and did not end in any other way."""
     return job.claimed_at is not None and not any(attempt.attempt == job.attempt for attempt in attempts)
 
 
@@ -141,7 +141,7 @@ def _completed(job: Job) -> Moment:
 def _ended(job: Job, attempts: list[Attempt]) -> Moment:
     """By its last attempt, whose error is told already, or by somebody or something else."""
     is_told = bool(attempts) and attempts[-1].error == job.last_error
-    text = "canceled" if job.status is JobStatus.CANCELED else "gave up: a dead letter"
+    text = "cancelled" if job.status is JobStatus.CANCELLED else "gave up: a dead letter"
     return Moment(job.finished_at, text, "bad", error=None if is_told else cut(job.last_error) or None)
 
 
@@ -161,7 +161,7 @@ def read_progress(text: str | None) -> Progress | None:
     """What can be drawn as a bar: {"done": 3, "of": 10}, or with `total`."""
     value = read_object(text)
     match (value.get("done"), value.get("of", value.get("total"))):
-        case (int() | float() as done, int() | float() as of) if 0 < of <= MOST_STEPS:
+        case (int() | float() as done, int() | float() as of) if 0 < of <= MAX_STEPS:
             return Progress(max(0, min(done, of)), of)
     return None
 
@@ -169,22 +169,22 @@ def read_progress(text: str | None) -> Progress | None:
 # --- actions
 
 
-async def cancel(look: Look, form: Mapping[str, str]) -> Said:
+async def cancel(look: PageRequest, form: Mapping[str, str]) -> Toast:
     job = await find_job(look, ACTING)
     await look.served.engine.jobs.cancel(job.id, reason=form.get("reason", "").strip())
-    return Said("canceled" if job.status is not JobStatus.RUNNING else "canceled: its handler is being told")
+    return Toast("cancelled" if job.status is not JobStatus.RUNNING else "cancelled: its handler is being told")
 
 
-async def replay(look: Look, _form: Mapping[str, str]) -> Said:
+async def replay(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     job = await find_job(look, ACTING)
     await look.served.engine.jobs.replay(job.id)
-    return Said(f"sent back to work, with {job.max_attempts} new attempts")
+    return Toast(f"sent back to work, with {job.max_attempts} new attempts")
 
 
-async def run_now(look: Look, _form: Mapping[str, str]) -> Said:
+async def run_now(look: PageRequest, _form: Mapping[str, str]) -> Toast:
     job = await find_job(look, ACTING)
     await look.served.engine.jobs.run_now(job.id)
-    return Said("it runs as soon as a worker has a place for it")
+    return Toast("it runs as soon as a worker has a place for it")
 
 
 def deeds(job: Job) -> set[JobEvent]:
@@ -192,7 +192,7 @@ def deeds(job: Job) -> set[JobEvent]:
     return {event for status, event in TRANSITIONS if status is job.status}
 
 
-VIEWS = (View("/jobs/{id}", "jobs/job.html", one_job, LOOKING, every=1.0),)
+VIEWS = (View("/jobs/{id}", "jobs/job.html", one_job, VIEWING, every=1.0),)
 ACTIONS = (
     Action("/jobs/{id}/cancel", cancel, ACTING),
     Action("/jobs/{id}/replay", replay, ACTING),

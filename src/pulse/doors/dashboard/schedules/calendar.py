@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from pulse.doors.dashboard.form_fields import zone
-from pulse.doors.dashboard.pages import Look, View
+from pulse.doors.dashboard.pages import PageRequest, View
 from pulse.doors.dashboard.schedules.words import own_url, reading
 from pulse.model.schedules import Schedule
 from pulse.model.tokens import Right
@@ -21,11 +21,11 @@ from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 from pulse.timing.zones import load_zone, zone_names
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 WEEK = timedelta(days=7)
-MOST_SCHEDULES = 200
-MOST_EACH = 28  # four a day
-MOST_PER_HOUR = 12
+MAX_SCHEDULES = 200
+MAX_EACH = 28  # four a day
+MAX_PER_HOUR = 12
 
 
 class Entry(NamedTuple):
@@ -57,18 +57,18 @@ class Week(NamedTuple):
     often: list[Often]
 
 
-async def calendar(look: Look) -> dict[str, Any]:
-    look.caller.check(LOOKING, "*")
+async def calendar(look: PageRequest) -> dict[str, Any]:
+    look.caller.check(VIEWING, "*")
     chosen = zone(look.query)
-    now, found = await look.served.engine.schedules.due_until(WEEK, limit=MOST_SCHEDULES + 1)
-    week = await asyncio.to_thread(lay_out, found[:MOST_SCHEDULES], now, chosen)  # a tenth of a second at most
+    now, found = await look.served.engine.schedules.due_until(WEEK, limit=MAX_SCHEDULES + 1)
+    week = await asyncio.to_thread(lay_out, found[:MAX_SCHEDULES], now, chosen)  # a tenth of a second at most
     return {
         "title": "Next week",
         "week": week,
         "today": now.astimezone(load_zone(chosen)).date(),
         "zone": chosen,
-        "is_cut": len(found) > MOST_SCHEDULES,
-        "most": MOST_SCHEDULES,
+        "is_cut": len(found) > MAX_SCHEDULES,
+        "most": MAX_SCHEDULES,
         "own_url": own_url,
     }
 
@@ -79,8 +79,8 @@ def lay_out(schedules: Sequence[Schedule], now: datetime, chosen: str) -> Week:
     often: list[Often] = []
     for schedule in schedules:
         try:
-            found = list(islice(_to_come(schedule, now + WEEK), MOST_EACH + 1))
-            if len(found) > MOST_EACH:
+            found = list(islice(_to_come(schedule, now + WEEK), MAX_EACH + 1))
+            if len(found) > MAX_EACH:
                 often.append(Often(schedule, reading(schedule.timed), _count(schedule, found[0], now + WEEK)))
             else:
                 entries += [Entry(at.astimezone(place), schedule) for at in found]
@@ -119,15 +119,15 @@ def _hours(entries: Sequence[Entry]) -> list[Hour]:
     for _, group in groupby(entries, key=lambda entry: (entry.at.hour, entry.at.utcoffset())):
         together = list(group)
         text = together[0].at.strftime("%H:00")
-        found.append(Hour(text, together[:MOST_PER_HOUR], max(0, len(together) - MOST_PER_HOUR)))
+        found.append(Hour(text, together[:MAX_PER_HOUR], max(0, len(together) - MAX_PER_HOUR)))
     return found
 
 
-async def zones(_look: Look) -> dict[str, Any]:
+async def zones(_look: PageRequest) -> dict[str, Any]:
     return {"zones": sorted(zone_names())}
 
 
 VIEWS = (
-    View("/schedules/calendar", "schedules/calendar.html", calendar, LOOKING, every=30.0),
-    View("/zones", "zones.html", zones, LOOKING, is_live=False, is_part=True),
+    View("/schedules/calendar", "schedules/calendar.html", calendar, VIEWING, every=30.0),
+    View("/zones", "zones.html", zones, VIEWING, is_live=False, is_part=True),
 )

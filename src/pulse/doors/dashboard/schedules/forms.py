@@ -8,7 +8,7 @@ from typing import Any
 from pulse.doors.dashboard import form_fields as fields
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.known_names import KnownNames, known_names
-from pulse.doors.dashboard.pages import Action, Goto, Look, View
+from pulse.doors.dashboard.pages import Action, PageRequest, Redirect, View
 from pulse.doors.dashboard.payloads import editable_json
 from pulse.doors.dashboard.schedules.retry_fields import draw_retry, read_retry
 from pulse.doors.dashboard.schedules.words import own_url, reading, zone_of
@@ -19,7 +19,7 @@ from pulse.model.schedules import JOB_FIELDS, CatchUp, NewSchedule, Overlap, Sch
 from pulse.model.tokens import Right
 from pulse.timing.cron import Cron, InvalidCron
 
-LOOKING = Right.SEE
+VIEWING = Right.VIEW
 MAKING = Right.SUBMIT
 
 PREVIEWED = 5
@@ -110,7 +110,7 @@ def read_changes(form: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str,
     return {name: read_value(form, name) for name in wanted}
 
 
-def draw_fields(look: Look, schedule: Schedule) -> dict[str, str]:
+def draw_fields(look: PageRequest, schedule: Schedule) -> dict[str, str]:
     """Its fields as a form has them."""
     timed, job, clock = schedule.timed, schedule.job, zone_of(schedule.timed)
     own = {name: fields.clock_text(getattr(timed, name), clock) for name in INSTANTS}
@@ -140,12 +140,12 @@ def draw_fields(look: Look, schedule: Schedule) -> dict[str, str]:
 # --- pages
 
 
-async def new_form(look: Look) -> dict[str, Any]:
+async def new_form(look: PageRequest) -> dict[str, Any]:
     known = await known_names(look)
     return form_facts("New schedule", BLANK, known, path="/schedules/new", back="/schedules")
 
 
-async def edit_form(look: Look) -> dict[str, Any]:
+async def edit_form(look: PageRequest) -> dict[str, Any]:
     schedule = await look.served.engine.schedules.get(look.path["name"])
     look.caller.check(MAKING, schedule.job.routed_topic)
     path = url("/schedules", schedule.id) + "/edit"
@@ -175,7 +175,7 @@ def form_facts(
     }
 
 
-async def preview(look: Look) -> dict[str, Any]:
+async def preview(look: PageRequest) -> dict[str, Any]:
     """What is typed so far. Half an expression is no mistake, so what is missing is a hint."""
     try:
         return {"hint": "", **await _read_so_far(look)}
@@ -183,7 +183,7 @@ async def preview(look: Look) -> dict[str, Any]:
         return {"hint": str(error), "reading": "", "upcoming": []}
 
 
-async def _read_so_far(look: Look) -> dict[str, Any]:
+async def _read_so_far(look: PageRequest) -> dict[str, Any]:
     form = look.query
     when = read_kind(form)
     names = (when, "zone", "starts_at", "ends_at", "max_occurrences")
@@ -202,16 +202,16 @@ async def _read_so_far(look: Look) -> dict[str, Any]:
 # --- actions
 
 
-async def create(look: Look, form: Mapping[str, str]) -> Goto:
+async def create(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     new = read_new(form)
     look.caller.check(MAKING, new.job.routed_topic)
     schedule, is_new = await look.served.engine.schedules.told_to(
         lambda topic: look.caller.may(Right.FOLLOW, topic)
     ).create(new)
-    return Goto(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")
+    return Redirect(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")
 
 
-async def edit(look: Look, form: Mapping[str, str]) -> Goto:
+async def edit(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     engine = look.served.engine.schedules
     schedule = await engine.get(look.path["name"])
     look.caller.check(MAKING, schedule.job.routed_topic)
@@ -219,15 +219,15 @@ async def edit(look: Look, form: Mapping[str, str]) -> Goto:
         raise Conflict(f"{schedule.name} was changed by somebody else meanwhile: load the page again")
     changes = read_changes(form, draw_fields(look, schedule))
     if not changes:
-        return Goto(own_url(schedule), "nothing was changed")
+        return Redirect(own_url(schedule), "nothing was changed")
     look.caller.check(MAKING, topic_after(schedule, changes))
     await engine.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
-    return Goto(own_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
+    return Redirect(own_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
 
 
 VIEWS = (
     View("/schedules/new", "schedules/form.html", new_form, MAKING, is_live=False),
-    View("/schedules/preview", "when_preview.html", preview, LOOKING, is_live=False, is_part=True),
+    View("/schedules/preview", "when_preview.html", preview, VIEWING, is_live=False, is_part=True),
     View("/schedules/{name}/edit", "schedules/form.html", edit_form, MAKING, is_live=False),
 )
 ACTIONS = (

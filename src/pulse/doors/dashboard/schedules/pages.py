@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.form_fields import instant
-from pulse.doors.dashboard.pages import Action, Goto, Look, Said, View
+from pulse.doors.dashboard.pages import Action, PageRequest, Redirect, Toast, View
 from pulse.doors.dashboard.payloads import shown_json
 from pulse.doors.dashboard.schedules import calendar
 from pulse.doors.dashboard.schedules import forms as schedule_forms
@@ -20,12 +20,12 @@ from pulse.doors.dashboard.schedules.retry_fields import tell_retry
 from pulse.doors.dashboard.schedules.words import own_url, reading, zone_of
 from pulse.model.errors import InvalidInput, InvalidOption, InvalidSchedule, PulseError
 from pulse.model.list_filters import ScheduleSearch, ScheduleState
-from pulse.model.schedules import MOST_BACKFILLED, Schedule, ScheduleStatus
+from pulse.model.schedules import MAX_BACKFILLED, Schedule, ScheduleStatus
 from pulse.model.tokens import Right
 from pulse.timing.zones import load_zone
 
-LOOKING = Right.SEE
-TENDING = Right.TEND  # to act on one as it is
+VIEWING = Right.VIEW
+MANAGING = Right.MANAGE  # to act on one as it is
 MAKING = Right.SUBMIT
 
 PAGE = 50
@@ -33,11 +33,11 @@ SHOWN_BROKEN = 3  # before all others
 PREVIEWED = 10
 
 
-async def schedules(look: Look) -> dict[str, Any]:
+async def schedules(look: PageRequest) -> dict[str, Any]:
     wanted = ScheduleSearch(
         text=look.given("text"), state=read_state(look), task=look.given("task"), topic=look.given("topic")
     )
-    look.caller.check(LOOKING, wanted.topic or "*")
+    look.caller.check(VIEWING, wanted.topic or "*")
     engine = look.served.engine.schedules
     page = await engine.search(wanted, after=look.query.get("after"), limit=PAGE)
     is_all = wanted == ScheduleSearch() and not look.given("after")
@@ -57,7 +57,7 @@ async def schedules(look: Look) -> dict[str, Any]:
     }
 
 
-def read_state(look: Look) -> ScheduleState | None:
+def read_state(look: PageRequest) -> ScheduleState | None:
     given = look.given("status")
     try:
         return ScheduleState(given.lower()) if given else None
@@ -65,11 +65,11 @@ def read_state(look: Look) -> ScheduleState | None:
         raise InvalidInput(f"status {given!r} is not one: there are {', '.join(ScheduleState)}") from None
 
 
-async def schedule(look: Look) -> dict[str, Any]:
+async def schedule(look: PageRequest) -> dict[str, Any]:
     engine = look.served.engine.schedules
     found = await engine.get(look.path["name"])
     topic = found.job.routed_topic
-    look.caller.check(LOOKING, topic)
+    look.caller.check(VIEWING, topic)
     fires = await engine.fires(found.id, after=look.given("after"), limit=PAGE)
     upcoming, why_none = await _upcoming(look, found)
     return {
@@ -85,14 +85,14 @@ async def schedule(look: Look) -> dict[str, Any]:
         "late": (await engine.lateness([found])).get(found.id),
         "path": own_url(found),
         "by_id": url("/schedules", found.id),
-        "may_tend": look.may(TENDING, topic),
+        "may_tend": look.may(MANAGING, topic),
         "may_make": look.may(MAKING, topic),
         "is_alone": not any(topic in worker.topics for worker in await look.served.workers()),
         "is_owned": found.app is not None and found.status is not ScheduleStatus.DISABLED,
     }
 
 
-async def _upcoming(look: Look, found: Schedule) -> tuple[list[Any], str]:
+async def _upcoming(look: PageRequest, found: Schedule) -> tuple[list[Any], str]:
     try:
         return await look.served.engine.schedules.preview(found.id, n=PREVIEWED), ""
     except InvalidSchedule as error:
@@ -102,53 +102,53 @@ async def _upcoming(look: Look, found: Schedule) -> tuple[list[Any], str]:
 # --- actions
 
 
-async def find_to_tend(look: Look) -> Schedule:
+async def find_to_manage(look: PageRequest) -> Schedule:
     found = await look.served.engine.schedules.get(own_id(look))
-    look.caller.check(TENDING, found.job.routed_topic)
+    look.caller.check(MANAGING, found.job.routed_topic)
     return found
 
 
-def own_id(look: Look) -> UUID | str:
+def own_id(look: PageRequest) -> UUID | str:
     try:
         return UUID(look.path["name"])
     except ValueError:
         return look.path["name"]
 
 
-async def pause(look: Look, form: Mapping[str, str]) -> Said:
-    found = await find_to_tend(look)
+async def pause(look: PageRequest, form: Mapping[str, str]) -> Toast:
+    found = await find_to_manage(look)
     await look.served.engine.schedules.checked_for(found.job.routed_topic).pause(
         found.id,
         reason=form.get("reason", "").strip(),
     )
-    return Said(f"{found.name} is paused")
+    return Toast(f"{found.name} is paused")
 
 
-async def resume(look: Look, _form: Mapping[str, str]) -> Said:
-    found = await find_to_tend(look)
+async def resume(look: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_to_manage(look)
     resumed = await look.served.engine.schedules.checked_for(found.job.routed_topic).resume(found.id)
     if found.paused_at is None:
-        return Said(f"{found.name} was not paused")
+        return Toast(f"{found.name} was not paused")
     is_due = resumed.next_run_at is not None and resumed.next_run_at <= resumed.updated_at
-    return Said(f"{found.name} was due and runs now" if is_due else f"{found.name} goes on")
+    return Toast(f"{found.name} was due and runs now" if is_due else f"{found.name} goes on")
 
 
-async def trigger(look: Look, _form: Mapping[str, str]) -> Said:
-    found = await find_to_tend(look)
+async def trigger(look: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_to_manage(look)
     fire = await look.served.engine.schedules.checked_for(found.job.routed_topic).trigger(found.id)
-    return Said(f"{found.name} has made job {fire.job_id}")
+    return Toast(f"{found.name} has made job {fire.job_id}")
 
 
-async def delete(look: Look, _form: Mapping[str, str]) -> Goto:
-    found = await find_to_tend(look)
+async def delete(look: PageRequest, _form: Mapping[str, str]) -> Redirect:
+    found = await find_to_manage(look)
     await look.served.engine.schedules.checked_for(found.job.routed_topic).delete(found.id)
-    return Goto("/schedules", f"{found.name} is deleted; the jobs it has made stay")
+    return Redirect("/schedules", f"{found.name} is deleted; the jobs it has made stay")
 
 
 # --- making up for the past
 
 
-async def preview_backfill(look: Look) -> dict[str, Any]:
+async def preview_backfill(look: PageRequest) -> dict[str, Any]:
     """A dry run. What is wrong with it is a hint: dates are typed one after the other."""
     try:
         found, stretch = await _stretch(look, look.query)
@@ -180,39 +180,41 @@ def first_and_last(occurrences: Sequence[datetime], zone: tzinfo) -> list[tuple[
 def explain_backfill(error: PulseError) -> str:
     """The form has no limit to raise."""
     if isinstance(error, InvalidOption) and error.option == "limit":
-        return f"there are more than {MOST_BACKFILLED:,} occurrences in it: take a shorter stretch"
+        return f"there are more than {MAX_BACKFILLED:,} occurrences in it: take a shorter stretch"
     return str(error)
 
 
-async def backfill(look: Look, form: Mapping[str, str]) -> Goto:
+async def backfill(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     found, stretch = await _stretch(look, form)
     done = await look.served.engine.schedules.checked_for(found.job.routed_topic).backfill(found.id, **stretch)
     made = len(done.job_ids)
-    return Goto(own_url(found), f"{made:,} job{'' if made == 1 else 's'} of the past made" if made else "nothing to do")
+    return Redirect(
+        own_url(found), f"{made:,} job{'' if made == 1 else 's'} of the past made" if made else "nothing to do"
+    )
 
 
-async def _stretch(look: Look, form: Mapping[str, str]) -> tuple[Schedule, dict[str, Any]]:
-    found = await find_to_tend(look)
+async def _stretch(look: PageRequest, form: Mapping[str, str]) -> tuple[Schedule, dict[str, Any]]:
+    found = await find_to_manage(look)
     start, end = (instant(form, name, zone_of(found.timed)) for name in ("start", "end"))
     if start is None or end is None:
         raise InvalidInput("from when, and until when? Both are needed")
-    return found, {"start": start, "end": end, "limit": MOST_BACKFILLED}
+    return found, {"start": start, "end": end, "limit": MAX_BACKFILLED}
 
 
 VIEWS = (
-    View("/schedules", "schedules/list.html", schedules, LOOKING),
+    View("/schedules", "schedules/list.html", schedules, VIEWING),
     *calendar.VIEWS,
     *schedule_forms.VIEWS,
     View(
-        "/schedules/{name}/backfill", "schedules/backfill.html", preview_backfill, TENDING, is_live=False, is_part=True
+        "/schedules/{name}/backfill", "schedules/backfill.html", preview_backfill, MANAGING, is_live=False, is_part=True
     ),
-    View("/schedules/{name}", "schedules/schedule.html", schedule, LOOKING),
+    View("/schedules/{name}", "schedules/schedule.html", schedule, VIEWING),
 )
 ACTIONS = (
     *schedule_forms.ACTIONS,
-    Action("/schedules/{name}/pause", pause, TENDING),
-    Action("/schedules/{name}/resume", resume, TENDING),
-    Action("/schedules/{name}/trigger", trigger, TENDING),
-    Action("/schedules/{name}/delete", delete, TENDING),
-    Action("/schedules/{name}/backfill", backfill, TENDING),
+    Action("/schedules/{name}/pause", pause, MANAGING),
+    Action("/schedules/{name}/resume", resume, MANAGING),
+    Action("/schedules/{name}/trigger", trigger, MANAGING),
+    Action("/schedules/{name}/delete", delete, MANAGING),
+    Action("/schedules/{name}/backfill", backfill, MANAGING),
 )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 
-from pulse.doors.http.field_types import Answer, AnyJson, Body, Number, Seconds, embed, encode_payload, fields_of
+from pulse.doors.http.field_types import AnyJson, Body, Number, ResponseBody, Seconds, embed, encode_payload, fields_of
 from pulse.doors.http.jobs.bodies import Name
 from pulse.model import alarms as model
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
@@ -37,7 +37,7 @@ class NewAlarm(Body):
     payload: AnyJson = None
     url: str | None = Field(None, description="null: the default target.", examples=["https://example.com/hook"])
     headers: dict[str, str] = Field(default={}, max_length=HEADERS_LIMIT, description="Sent with each wake.")
-    max_failures: int | None = Field(None, ge=0, le=model.MOST_FAILURES, description="Retries before it is given up.")
+    max_failures: int | None = Field(None, ge=0, le=model.MAX_FAILURES, description="Retries before it is given up.")
 
     def read(self, owner: str, key: str | None) -> model.NewAlarm:
         new = model.NewAlarm(
@@ -62,7 +62,7 @@ class NewAlarm(Body):
 # --- what we send
 
 
-class Alarm(Answer):
+class Alarm(ResponseBody):
     """An alarm as it stands."""
 
     id: UUID
@@ -90,12 +90,12 @@ class Alarm(Answer):
     updated_at: datetime
 
 
-class AlarmPage(Answer):
+class AlarmPage(ResponseBody):
     alarms: list[Alarm] = Field(description="Newest first.")
     next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
 
 
-class Delivery(Answer):
+class Delivery(ResponseBody):
     """One attempt to wake the URL."""
 
     occurrence: datetime
@@ -109,12 +109,12 @@ class Delivery(Answer):
     note: str | None = Field(description="What became of other occurrences.")
 
 
-class DeliveryPage(Answer):
+class DeliveryPage(ResponseBody):
     deliveries: list[Delivery] = Field(description="Newest first.")
     next: str | None
 
 
-class WakeSecret(Answer):
+class WakeSecret(ResponseBody):
     """A secret that the wakes of one owner are signed with."""
 
     secret: str
@@ -122,7 +122,7 @@ class WakeSecret(Answer):
     expires_at: datetime | None = Field(description="null: it signs from now on.")
 
 
-class WakeSecrets(Answer):
+class WakeSecrets(ResponseBody):
     secrets: list[WakeSecret] = Field(description="Newest first.")
 
 

@@ -20,7 +20,7 @@ from pulse.doors.http.idempotency import IdempotencyKey
 from pulse.doors.http.openapi import answers
 from pulse.doors.http.paging import encode_page
 from pulse.doors.http.services import Served, Services
-from pulse.doors.owners import filter_to_list, find_to_see, find_to_tend, owner_to_set
+from pulse.doors.owners import filter_to_list, find_to_manage, find_to_see, owner_to_set
 from pulse.model.alarms import Alarm, AlarmFilter, AlarmStatus
 
 SAME = "The same alarm is there already, by its Idempotency-Key or its name; nothing was changed."
@@ -57,7 +57,7 @@ async def list_alarms(
     wanted = filter_to_list(caller.get(), AlarmFilter(owner=owner, status=status, paused=paused, label=label))
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
-        page = await served.engine.alarms.find(wanted, after=after, limit=most)
+        page = await served.engine.alarms.list_page(wanted, after=after, limit=most)
         return [bodies.write_alarm(alarm) for alarm in page.alarms], page.next
 
     return await encode_page("alarms", find, limit, served.page_bytes)
@@ -130,4 +130,4 @@ async def list_wake_secrets(
 
 async def _find(served: Services, name: str, owner: str | None) -> Alarm:
     """Once the caller may tend it."""
-    return await find_to_tend(served.engine.alarms, caller.get(), name, owner)
+    return await find_to_manage(served.engine.alarms, caller.get(), name, owner)

@@ -10,12 +10,12 @@ import msgspec
 from pydantic import FailFast, Field
 
 from pulse.doors.http.field_types import (
-    Answer,
     AnyJson,
     Body,
     Instant,
     Length,
     Number,
+    ResponseBody,
     Seconds,
     embed,
     encode_payload,
@@ -39,7 +39,7 @@ class Retry(Body):
     base: Length = Field(default="1s", validate_default=True)
     factor: Number = Field(default=2.0, ge=1, le=100)
     delays: Annotated[list[Length], FailFast()] = Field(
-        default=[], max_length=model.MOST_ATTEMPTS, description="Of kind list: the last one is used from then on."
+        default=[], max_length=model.MAX_ATTEMPTS, description="Of kind list: the last one is used from then on."
     )
     most: Length = Field(default="1d", validate_default=True)
     jitter: Number = Field(default=0.1, ge=0, le=1, description="A share: 0.1 spreads the wait over ±10 %.")
@@ -64,11 +64,11 @@ class JobTemplate(Body):
     payload: AnyJson = Field(default={}, examples=[{"to": "ada@example.com"}])
     topic: str = Field("", max_length=200, description="Empty: the name of the task.")
     priority: int = Field(0, ge=-100, le=100, description="The larger, the sooner.")
-    max_attempts: int = Field(3, ge=1, le=model.MOST_ATTEMPTS)
+    max_attempts: int = Field(3, ge=1, le=model.MAX_ATTEMPTS)
     retry: Retry | None = None
     timeout: Length | None = Field(None, description="Of one attempt.")
     result_ttl: Length | None = Field(None, description="How long the result is kept.")
-    tags: Annotated[list[Name], FailFast()] = Field(default=[], max_length=model.MOST_TAGS)
+    tags: Annotated[list[Name], FailFast()] = Field(default=[], max_length=model.MAX_TAGS)
 
 
 class NewJob(JobTemplate):
@@ -80,7 +80,7 @@ class NewJob(JobTemplate):
     unique_key: str | None = Field(None, min_length=1, max_length=model.KEY_LIMIT)
     unique_window: Length | None = Field(None, description="None: while the job is unfinished.")
     trace: dict[str, str] | None = Field(
-        None, max_length=model.MOST_TRACE_FIELDS, description="Handed to the worker, such as a `traceparent`."
+        None, max_length=model.MAX_TRACE_FIELDS, description="AssignmentBatch to the worker, such as a `traceparent`."
     )
 
     def read(self, job_id: UUID | None = None) -> model.NewJob:
@@ -112,7 +112,7 @@ class ReasonGiven(Body):
 # --- what we send
 
 
-class RetryKept(Answer):
+class RetryKept(ResponseBody):
     """All lengths in seconds."""
 
     kind: str
@@ -123,7 +123,7 @@ class RetryKept(Answer):
     jitter: float
 
 
-class Job(Answer):
+class Job(ResponseBody):
     """A job as it stands."""
 
     id: UUID
@@ -157,21 +157,21 @@ class Job(Answer):
     scheduled_for: datetime | None = Field(description="And for which instant of its timetable.")
 
 
-class Submitted(Answer):
+class Submitted(ResponseBody):
     id: UUID
     created: bool = Field(description="False: the first job with this key stands, and nothing was changed.")
 
 
-class SubmittedJobs(Answer):
+class SubmittedJobs(ResponseBody):
     jobs: list[Submitted]
 
 
-class JobPage(Answer):
+class JobPage(ResponseBody):
     jobs: list[Job]
     next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
 
 
-class Attempt(Answer):
+class Attempt(ResponseBody):
     """A failed attempt."""
 
     attempt: int
@@ -182,11 +182,11 @@ class Attempt(Answer):
     traceback: str | None
 
 
-class Attempts(Answer):
+class Attempts(ResponseBody):
     attempts: list[Attempt] = Field(description="Oldest first.")
 
 
-class Explanation(Answer):
+class Explanation(ResponseBody):
     """Why a job is not running."""
 
     job_id: UUID

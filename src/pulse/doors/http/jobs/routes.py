@@ -102,10 +102,10 @@ async def list_jobs(
         submitted_before=submitted_before,
         schedule_id=schedule_id,
     )
-    caller.get().check(Right.SEE, topic or "*")
+    caller.get().check(Right.VIEW, topic or "*")
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
-        shown = as_shown(served.engine.jobs.find, served.settings.redaction)
+        shown = as_shown(served.engine.jobs.list_page, served.settings.redaction)
         page = await shown(wanted, after=after, limit=most)
         return [bodies.write_job(job) for job in page.jobs], page.next
 
@@ -136,7 +136,7 @@ async def wait_job(
 @router.post("/v1/jobs/{id}/cancel", summary="Cancel a job", response_model=bodies.Job, responses=answers(404, 409))
 async def cancel_job(job_id: JobId, served: Served, body: bodies.ReasonGiven | None = None) -> Response:
     """Waiting or running. A running handler learns of it at its next heartbeat."""
-    await _find(served, job_id, Right.TEND)
+    await _find(served, job_id, Right.MANAGE)
     job = await served.engine.jobs.cancel(job_id, reason=body.reason if body else "")
     return answer_with(bodies.write_job(job))
 
@@ -166,7 +166,7 @@ async def run_job_now(job_id: JobId, served: Served) -> Response:
     "/v1/jobs/{id}/attempts", summary="Read its failed attempts", response_model=bodies.Attempts, responses=answers(404)
 )
 async def list_attempts(job_id: JobId, served: Served) -> Response:
-    job = await _find(served, job_id, Right.SEE)
+    job = await _find(served, job_id, Right.VIEW)
     attempts = await served.engine.jobs.attempts(job.id)
     return answer_with({"attempts": [fields_of(bodies.Attempt.model_fields, attempt) for attempt in attempts]})
 
@@ -180,7 +180,7 @@ async def list_attempts(job_id: JobId, served: Served) -> Response:
 async def explain_job(job_id: JobId, served: Served) -> Response:
     """The exact reason, in `text` for people, and when it should begin, where that can be reckoned."""
     found = await served.engine.explain(job_id)
-    caller.get().check(Right.SEE, found.topic)
+    caller.get().check(Right.VIEW, found.topic)
     return answer_with(found)
 
 

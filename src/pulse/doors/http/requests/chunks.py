@@ -12,9 +12,9 @@ import h11
 PORTION = 4 << 10  # bytes that are looked through at a time, and the longest line that begins a chunk
 LARGEST_HEAD = 16 << 10  # bytes
 TURN = 100  # events, which take half a millisecond
-MOST_CHUNKS = 10_000  # of a body, beside one for each KiB of it
+MAX_CHUNKS = 10_000  # of a body, beside one for each KiB of it
 CHUNKS_IN_VAIN = 1_000  # of a body whose request is answered already
-TOO_MANY = f"the body has more than {MOST_CHUNKS} chunks, and less than 1 KiB in each: send it in larger ones"
+TOO_MANY = f"the body has more than {MAX_CHUNKS} chunks, and less than 1 KiB in each: send it in larger ones"
 
 Step = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
@@ -76,7 +76,7 @@ class TurnedReader(h11.Connection):
     def _count(self, event: h11.Data) -> None:
         self._chunks += event.chunk_start
         self._size += len(event.data)
-        if self._chunks > (CHUNKS_IN_VAIN if self.is_answered else MOST_CHUNKS + (self._size >> 10)):
+        if self._chunks > (CHUNKS_IN_VAIN if self.is_answered else MAX_CHUNKS + (self._size >> 10)):
             self.is_crumbled = True
             raise h11.RemoteProtocolError(TOO_MANY)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 BACKLOG = 2048
-LEAST_GRACE = 0.25  # seconds: for connections on which nothing is under way to close
+MIN_GRACE = 0.25  # seconds: for connections on which nothing is under way to close
 
 
 class HttpPort:
@@ -67,7 +67,7 @@ class HttpPort:
         if self._socket is None or self._is_stopped:
             return
         self._end_streams()
-        self._server.config.timeout_graceful_shutdown = max(grace, LEAST_GRACE)  # type: ignore[assignment]  # a fraction will do
+        self._server.config.timeout_graceful_shutdown = max(grace, MIN_GRACE)  # type: ignore[assignment]  # a fraction will do
         await self._server.shutdown(sockets=[self._socket])
         await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
         self._is_stopped = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTHING = (b"", b"{}")
 ONE_LIMIT = 4 << 20  # bytes of a body that is about one thing: four times its largest payload
 NO_BODY_LIMIT = 64 << 10  # bytes of a body that should not be there
-MOST_PARAMETERS = 100
+MAX_PARAMETERS = 100
 
 
 async def read_body(route: APIRoute, request: Request) -> Request:
@@ -93,8 +93,8 @@ def check_type(request: Request) -> None:
 
 def check_query(route: APIRoute, request: Request) -> None:
     """An unknown parameter is refused: a misspelt filter would list everything."""
-    if request.scope["query_string"].count(b"&") >= MOST_PARAMETERS:
-        raise InvalidInput(f"the query has more than {MOST_PARAMETERS} parameters")
+    if request.scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+        raise InvalidInput(f"the query has more than {MAX_PARAMETERS} parameters")
     known = {field.alias for field in route.dependant.query_params}
     for name in request.query_params:
         if name not in known:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from pulse.doors.http.field_types import Answer, AnyJson, Body, Instant, Length, Seconds, embed, fields_of
+from pulse.doors.http.field_types import AnyJson, Body, Instant, Length, ResponseBody, Seconds, embed, fields_of
 from pulse.doors.http.jobs.bodies import JobTemplate, Name, RetryKept, read_field, read_template, write_retry
 from pulse.model import schedules as model
 from pulse.model.jobs import JobStatus, NewJob
@@ -33,7 +33,7 @@ class Timetable(Body):
     max_occurrences: int | None = Field(None, ge=1, le=1 << 30)
     jitter: Length | None = None
     catch_up: CatchUp = "fire_once"
-    replay_limit: int = Field(100, ge=1, le=model.MOST_REPLAYED)
+    replay_limit: int = Field(100, ge=1, le=model.MAX_REPLAYED)
     overlap: Overlap = "allow"
 
 
@@ -61,14 +61,14 @@ class Stretch(Body):
 
     start: Instant
     end: Instant = Field(description="Not included.")
-    limit: int = Field(100, ge=1, le=model.MOST_BACKFILLED, description="More occurrences than this are refused.")
+    limit: int = Field(100, ge=1, le=model.MAX_BACKFILLED, description="More occurrences than this are refused.")
     dry_run: bool = False
 
 
 # --- what we send
 
 
-class Schedule(Answer):
+class Schedule(ResponseBody):
     """A schedule as it stands."""
 
     id: UUID
@@ -108,12 +108,12 @@ class Schedule(Answer):
     updated_at: datetime
 
 
-class SchedulePage(Answer):
+class SchedulePage(ResponseBody):
     schedules: list[Schedule]
     next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
 
 
-class Fire(Answer):
+class Fire(ResponseBody):
     """What became of an occurrence, or of several that were missed together."""
 
     occurrence: datetime
@@ -128,22 +128,22 @@ class Fire(Answer):
     late: Seconds
 
 
-class FirePage(Answer):
+class FirePage(ResponseBody):
     fires: list[Fire] = Field(description="Newest first.")
     next: str | None
 
 
-class Upcoming(Answer):
+class Upcoming(ResponseBody):
     at: datetime
     local: datetime = Field(description="The same instant in the schedule's zone.")
     note: str | None = Field(description="What a clock change did to it.")
 
 
-class Preview(Answer):
+class Preview(ResponseBody):
     occurrences: list[Upcoming]
 
 
-class Backfill(Answer):
+class Backfill(ResponseBody):
     occurrences: list[datetime] = Field(description="Those of the stretch that had no job.")
     job_ids: list[UUID] = Field(description="Of the jobs made; none on a dry run.")
     dry_run: bool

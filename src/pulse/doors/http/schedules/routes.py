@@ -23,13 +23,13 @@ from pulse.doors.http.paging import encode_page
 from pulse.doors.http.schedules import bodies as bodies
 from pulse.doors.http.services import Served, Services
 from pulse.model.decisions.schedule_changes import topic_after
-from pulse.model.schedules import MOST_PREVIEWED, Schedule, ScheduleFilter, ScheduleStatus
+from pulse.model.schedules import MAX_PREVIEWED, Schedule, ScheduleFilter, ScheduleStatus
 from pulse.model.tokens import Right
 
 SAME = "The same schedule is there already; nothing was changed."
 
 router = APIRouter(route_class=GuardedRoute, tags=["schedules"])
-Occurrences = Annotated[int, Query(ge=1, le=MOST_PREVIEWED, description="How many occurrences.")]
+Occurrences = Annotated[int, Query(ge=1, le=MAX_PREVIEWED, description="How many occurrences.")]
 
 
 @router.post(
@@ -60,10 +60,10 @@ async def list_schedules(
     limit: Limit = 50,
 ) -> Response:
     wanted = ScheduleFilter(status=status, paused=paused, task=task, topic=topic, tag=tag)
-    caller.get().check(Right.SEE, topic or "*")
+    caller.get().check(Right.VIEW, topic or "*")
 
     async def find(most: int) -> tuple[list[dict[str, object]], str | None]:
-        page = await served.engine.schedules.find(wanted, after=after, limit=most)
+        page = await served.engine.schedules.list_page(wanted, after=after, limit=most)
         return [bodies.write_schedule(schedule) for schedule in page.schedules], page.next
 
     return await encode_page("schedules", find, limit, served.page_bytes)
@@ -106,7 +106,7 @@ async def edit_schedule(name: Segment, body: bodies.ScheduleChanges, served: Ser
 )
 async def delete_schedule(name: Segment, served: Served) -> Response:
     """Answers with the schedule as it was. The jobs it has made stay."""
-    schedule = await _find(served, name, Right.TEND)
+    schedule = await _find(served, name, Right.MANAGE)
     return answer_with(
         bodies.write_schedule(await served.engine.schedules.checked_for(schedule.job.routed_topic).delete(schedule.id))
     )
@@ -116,7 +116,7 @@ async def delete_schedule(name: Segment, served: Served) -> Response:
     "/v1/schedules/{name}/pause", summary="Pause a schedule", response_model=bodies.Schedule, responses=answers(404)
 )
 async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None = None) -> Response:
-    schedule = await _find(served, name, Right.TEND)
+    schedule = await _find(served, name, Right.MANAGE)
     reason = body.reason if body else ""
     return answer_with(
         bodies.write_schedule(
@@ -130,7 +130,7 @@ async def pause_schedule(name: Segment, served: Served, body: ReasonGiven | None
 )
 async def resume_schedule(name: Segment, served: Served) -> Response:
     """It goes on with the first occurrence after now."""
-    schedule = await _find(served, name, Right.TEND)
+    schedule = await _find(served, name, Right.MANAGE)
     return answer_with(
         bodies.write_schedule(await served.engine.schedules.checked_for(schedule.job.routed_topic).resume(schedule.id))
     )
@@ -141,7 +141,7 @@ async def resume_schedule(name: Segment, served: Served) -> Response:
 )
 async def trigger_schedule(name: Segment, served: Served, idempotency_key: IdempotencyKey = None) -> Response:
     """Beside the timetable, whatever pause and overlap say."""
-    schedule = await _find(served, name, Right.TEND)
+    schedule = await _find(served, name, Right.MANAGE)
     key = idempotency_key
     job_id = None if key is None else await id_of_trigger(served.engine.jobs, key, schedule)
     fire = await served.engine.schedules.checked_for(schedule.job.routed_topic).trigger(schedule.id, job_id=job_id)
@@ -155,7 +155,7 @@ async def trigger_schedule(name: Segment, served: Served, idempotency_key: Idemp
     responses=answers(404),
 )
 async def backfill_schedule(name: Segment, body: bodies.Stretch, served: Served) -> Response:
-    schedule = await _find(served, name, Right.TEND)
+    schedule = await _find(served, name, Right.MANAGE)
     backfill = await served.engine.schedules.checked_for(schedule.job.routed_topic).backfill(
         schedule.id,
         start=body.start,

@@ -53,7 +53,7 @@ create table if not exists pulse.jobs (
     check (case
         when status = 'RUNNING' then lease_until is not null and finished_at is null
         when status in ('PENDING', 'SCHEDULED', 'RETRYING') then lease_until is null and finished_at is null
-        when status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELED') then lease_until is null and finished_at is not null
+        when status in ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED') then lease_until is null and finished_at is not null
         else false
     end)
 ) with (

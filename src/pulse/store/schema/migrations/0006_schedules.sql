@@ -98,9 +98,9 @@ language plpgsql
 as $$
 begin
     if delay <= interval '0' then
-        perform pg_notify('pulse.wakeups', priority || ' ' || topic);
+        perform pg_notify('pulse.notify', priority || ' ' || topic);
     elsif delay <= interval '2 seconds' then
-        perform pg_notify('pulse.wakeups', '+' || round(extract(milliseconds from delay)));
+        perform pg_notify('pulse.notify', '+' || round(extract(milliseconds from delay)));
     end if;
 end
 $$;

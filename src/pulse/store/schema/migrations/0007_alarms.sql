@@ -114,7 +114,7 @@ begin
     new.created_at := pulse.now();
     new.updated_at := new.created_at;
     if coalesce((given ->> 'notify')::boolean, false) and new.occurrence - pulse.now() <= interval '2 seconds' then
-        perform pg_notify('pulse.wakeups',
+        perform pg_notify('pulse.notify',
             '+' || greatest(0, round(extract(epoch from new.occurrence - pulse.now()) * 1000)));
     end if;
     for tries in 1..3 loop

@@ -59,7 +59,7 @@ as $$
         when to_status = 'COMPLETED' then 'completed'
         when to_status = 'RETRYING' then 'retried'
         when to_status = 'DEAD_LETTERED' then 'dead_lettered'
-        when to_status = 'CANCELED' then 'canceled'
+        when to_status = 'CANCELLED' then 'cancelled'
         when from_status = 'RUNNING' and to_status = 'SCHEDULED' then 'snoozed'
         when from_status = 'RUNNING' and to_status = 'PENDING' then 'released'
         when from_status = 'DEAD_LETTERED' and to_status = 'PENDING' then 'replayed'

@@ -29,7 +29,7 @@ as $$
         group by topic, jobs.status
         union all
         select topic, jobs.status, 0, count(*) from pulse.jobs
-        where bucket = v_bucket and statuses && array['COMPLETED', 'CANCELED', 'DEAD_LETTERED']
+        where bucket = v_bucket and statuses && array['COMPLETED', 'CANCELLED', 'DEAD_LETTERED']
             and finished_at is not null and jobs.status = any(statuses)
         group by topic, jobs.status
     ) as both_sides (topic, status, said, found)
@@ -53,7 +53,7 @@ begin
     select home.bucket, wrong.topic, wrong.status, wrong.found - wrong.said
     from (select generate_series(0, v_buckets - 1)::smallint as bucket) as home
     cross join lateral pulse.miscounts(home.bucket, array[
-        'SCHEDULED', 'PENDING', 'RUNNING', 'RETRYING', 'COMPLETED', 'CANCELED', 'DEAD_LETTERED'
+        'SCHEDULED', 'PENDING', 'RUNNING', 'RETRYING', 'COMPLETED', 'CANCELLED', 'DEAD_LETTERED'
     ]) as wrong
     order by home.bucket, wrong.topic, wrong.status
     on conflict (bucket, topic, status) do update set jobs = counts.jobs + excluded.jobs;

@@ -16,30 +16,30 @@ import pytest
 from pulse.engine.engine import Engine, open_engine
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
-from pulse.store.connections import notifications as wakeups
-from pulse.store.connections.notifications import EVERYTHING, LONGEST_MESSAGE, Wakeups
+from pulse.store.connections import notifications as notifications
+from pulse.store.connections.notifications import EVERYTHING, LONGEST_MESSAGE, Notifications
 from pulse.store.connections.pool import Database
-from pulse.store.jobs import Woken
+from pulse.store.jobs import ReadyTopic
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
-CHANNEL = '"pulse".wakeups'
+CHANNEL = '"pulse".notify'
 
 
-class Heard:
+class ReceivedHints:
     """What one process was told."""
 
-    def __init__(self, source: Wakeups) -> None:
-        self.woken: list[Woken] = []
+    def __init__(self, source: Notifications) -> None:
+        self.woken: list[ReadyTopic] = []
         self.later: list[timedelta] = []
         self._changed = asyncio.Event()
-        source.on_wake(lambda item: self._note(self.woken, item))
-        source.on_later(lambda delay: self._note(self.later, delay))
+        source.on_ready(lambda item: self._note(self.woken, item))
+        source.on_due_soon(lambda delay: self._note(self.later, delay))
 
     def _note(self, where: list[Any], item: Any) -> None:
         where.append(item)
         self._changed.set()
 
-    async def until(self, condition: Callable[[Heard], object], patience: float = 2.0) -> None:
+    async def until(self, condition: Callable[[ReceivedHints], object], patience: float = 2.0) -> None:
         async with asyncio.timeout(patience):
             while not condition(self):
                 self._changed.clear()
@@ -51,29 +51,29 @@ class Heard:
 
 
 @asynccontextmanager
-async def process(settings: Settings, *, is_listening: bool = True) -> AsyncIterator[tuple[Engine, Heard]]:
+async def process(settings: Settings, *, is_listening: bool = True) -> AsyncIterator[tuple[Engine, ReceivedHints]]:
     """An engine as another process would have it, with its wake-ups running and its duties not."""
     async with await Database.connect(settings) as database:
         engine = Engine(database, buckets=settings.buckets)
-        heard = Heard(engine.wakeups)
-        engine.wakeups.start()
+        heard = ReceivedHints(engine.notifications)
+        engine.notifications.start()
         try:
             if is_listening:
                 await heard.until(lambda heard: EVERYTHING in heard.woken)
                 heard.forget()
             yield engine, heard
         finally:
-            await engine.wakeups.stop()
+            await engine.notifications.stop()
 
 
 @pytest.fixture
-async def here(settings: Settings) -> AsyncIterator[tuple[Engine, Heard]]:
+async def here(settings: Settings) -> AsyncIterator[tuple[Engine, ReceivedHints]]:
     async with process(settings) as made:
         yield made
 
 
 @pytest.fixture
-async def there(settings: Settings) -> AsyncIterator[tuple[Engine, Heard]]:
+async def there(settings: Settings) -> AsyncIterator[tuple[Engine, ReceivedHints]]:
     async with process(settings) as made:
         yield made
 
@@ -102,23 +102,25 @@ def _quoted(channel: str) -> str:
 
 
 async def test_a_submit_here_is_heard_there_long_before_a_poll(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
 ) -> None:
     await submit_one(here[0], topic="mail", priority=7)
 
     await there[1].until(lambda heard: heard.woken)
 
-    assert there[1].woken == [Woken("mail", 7)]
+    assert there[1].woken == [ReadyTopic("mail", 7)]
 
 
 async def test_within_a_process_it_is_a_call_and_needs_no_message(settings: Settings) -> None:
     async with process(replace(settings, notify=False), is_listening=False) as (engine, heard):
         await submit_one(engine, topic="mail", priority=3)
 
-        assert heard.woken == [Woken("mail", 3)]
+        assert heard.woken == [ReadyTopic("mail", 3)]
 
 
-async def test_a_process_does_not_hear_itself(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+async def test_a_process_does_not_hear_itself(
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
+) -> None:
     await submit_one(here[0])
     await there[1].until(lambda heard: heard.woken)
     here[1].forget()
@@ -126,11 +128,11 @@ async def test_a_process_does_not_hear_itself(here: tuple[Engine, Heard], there:
     await submit_one(there[0], topic="answer")  # sent later, so whatever it was sent itself would come first
     await here[1].until(lambda heard: heard.woken)
 
-    assert here[1].woken == [Woken("answer", 0)]
+    assert here[1].woken == [ReadyTopic("answer", 0)]
 
 
 async def test_many_submits_make_few_messages(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -141,21 +143,25 @@ async def test_many_submits_make_few_messages(
     await there[1].until(lambda heard: len({woken.topic for woken in heard.woken}) == 3)
     await flushed(wire[0])
 
-    assert 1 <= len(wire[1]) - 1 <= took / wakeups.SPACING + 2
+    assert 1 <= len(wire[1]) - 1 <= took / notifications.SPACING + 2
     assert len(wire[1]) < 100
 
 
 async def test_of_several_in_one_message_the_most_urgent_counts(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
 ) -> None:
-    here[0].wakeups.wake([Woken("mail", 1), Woken("mail", 9), Woken("mail", 4), Woken("reports", -5)])
+    here[0].notifications.notify_ready(
+        [ReadyTopic("mail", 1), ReadyTopic("mail", 9), ReadyTopic("mail", 4), ReadyTopic("reports", -5)]
+    )
 
     await there[1].until(lambda heard: len(heard.woken) == 2)
 
-    assert there[1].woken == [Woken("mail", 9), Woken("reports", -5)]
+    assert there[1].woken == [ReadyTopic("mail", 9), ReadyTopic("reports", -5)]
 
 
-async def test_whatever_makes_jobs_ready_is_heard(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+async def test_whatever_makes_jobs_ready_is_heard(
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
+) -> None:
     engine, heard = here[0], there[1]
 
     async def wakes(topic: str) -> None:
@@ -181,9 +187,9 @@ async def test_whatever_makes_jobs_ready_is_heard(here: tuple[Engine, Heard], th
 
 
 async def test_topics_too_many_for_one_message_become_all_of_them(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
-    here[0].wakeups.wake(Woken(f"{number} {'ü' * 150}", 0) for number in range(100))
+    here[0].notifications.notify_ready(ReadyTopic(f"{number} {'ü' * 150}", 0) for number in range(100))
 
     await there[1].until(lambda heard: heard.woken)
     await flushed(wire[0])
@@ -193,15 +199,15 @@ async def test_topics_too_many_for_one_message_become_all_of_them(
 
 
 async def test_as_many_topics_as_fit_are_named(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
     names = [f"{number:02} {'x' * 190}" for number in range(39)]
-    here[0].wakeups.wake(Woken(name, -100) for name in names)
+    here[0].notifications.notify_ready(ReadyTopic(name, -100) for name in names)
 
     await there[1].until(lambda heard: heard.woken)
     await flushed(wire[0])
 
-    assert there[1].woken == [Woken(name, -100) for name in names]
+    assert there[1].woken == [ReadyTopic(name, -100) for name in names]
     assert LONGEST_MESSAGE - 200 < len(wire[1][0]) <= LONGEST_MESSAGE
 
 
@@ -209,7 +215,7 @@ async def test_as_many_topics_as_fit_are_named(
 
 
 async def test_a_job_due_soon_is_told_of_here_at_once_and_there_soon(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
 ) -> None:
     await submit_one(here[0], delay=timedelta(milliseconds=250))
 
@@ -219,7 +225,9 @@ async def test_a_job_due_soon_is_told_of_here_at_once_and_there_soon(
     assert there[1].woken == []
 
 
-async def test_a_job_due_late_is_left_to_polling(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+async def test_a_job_due_late_is_left_to_polling(
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
+) -> None:
     await submit_one(here[0], delay=timedelta(seconds=3))
     await submit_one(here[0], topic="after it")
 
@@ -228,8 +236,10 @@ async def test_a_job_due_late_is_left_to_polling(here: tuple[Engine, Heard], the
     assert here[1].later == there[1].later == []
 
 
-async def test_what_is_overdue_is_told_of_as_due_now(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
-    here[0].wakeups.wake_later(timedelta(hours=-1))
+async def test_what_is_overdue_is_told_of_as_due_now(
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
+) -> None:
+    here[0].notifications.notify_due_soon(timedelta(hours=-1))
 
     await there[1].until(lambda heard: heard.later)
 
@@ -238,17 +248,19 @@ async def test_what_is_overdue_is_told_of_as_due_now(here: tuple[Engine, Heard],
 
 @pytest.mark.parametrize("delays", [(0, 400), (400, 0), (300, 20, 900)])
 async def test_of_several_the_soonest_counts(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard], delays: tuple[int, ...]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints], delays: tuple[int, ...]
 ) -> None:
     for delay in delays:
-        here[0].wakeups.wake_later(timedelta(milliseconds=delay))
+        here[0].notifications.notify_due_soon(timedelta(milliseconds=delay))
 
     await there[1].until(lambda heard: heard.later)
 
     assert there[1].later == [timedelta(milliseconds=min(delays))]
 
 
-async def test_a_retry_that_is_due_soon_is_told_of(here: tuple[Engine, Heard], there: tuple[Engine, Heard]) -> None:
+async def test_a_retry_that_is_due_soon_is_told_of(
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
+) -> None:
     await submit_one(here[0])
     claim = await claim_one(here[0])
     there[1].forget()
@@ -261,19 +273,19 @@ async def test_a_retry_that_is_due_soon_is_told_of(here: tuple[Engine, Heard], t
 
 
 async def test_a_job_whose_time_has_passed_is_ready_now(
-    here: tuple[Engine, Heard], there: tuple[Engine, Heard]
+    here: tuple[Engine, ReceivedHints], there: tuple[Engine, ReceivedHints]
 ) -> None:
     await submit_one(here[0], topic="past", run_at=datetime.now(UTC) - timedelta(hours=1))
 
-    assert Woken("past", 0) in here[1].woken
-    await there[1].until(lambda heard: Woken("past", 0) in heard.woken)
+    assert ReadyTopic("past", 0) in here[1].woken
+    await there[1].until(lambda heard: ReadyTopic("past", 0) in heard.woken)
 
 
 # --- from SQL
 
 
 async def test_enqueue_wakes_after_the_commit(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
     conn, sent = wire
     async with conn.transaction():
@@ -282,11 +294,11 @@ async def test_enqueue_wakes_after_the_commit(
         assert (there[1].woken, sent) == ([], [])
 
     await there[1].until(lambda heard: heard.woken)
-    assert there[1].woken == [Woken("mail", 4)]
+    assert there[1].woken == [ReadyTopic("mail", 4)]
 
 
 async def test_enqueue_does_not_wake_after_a_rollback(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
     conn, _ = wire
     transaction = conn.transaction()
@@ -297,7 +309,7 @@ async def test_enqueue_does_not_wake_after_a_rollback(
     await conn.execute("select pulse.enqueue('after')")
     await there[1].until(lambda heard: heard.woken)
 
-    assert there[1].woken == [Woken("after", 0)]
+    assert there[1].woken == [ReadyTopic("after", 0)]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +326,7 @@ async def test_enqueue_does_not_wake_after_a_rollback(
     ],
 )
 async def test_what_enqueue_sends(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]], options: str, message: list[str]
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]], options: str, message: list[str]
 ) -> None:
     conn, sent = wire
     await conn.execute("select pulse.enqueue('mail', '{}', $1)", options)
@@ -360,37 +372,37 @@ async def test_a_key_that_is_held_wakes_nobody(wire: tuple[asyncpg.Connection, l
     ],
 )
 async def test_what_is_not_understood_is_passed_over(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]], message: str
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]], message: str
 ) -> None:
     await wire[0].execute("select pg_notify($1, $2)", CHANNEL, message)
     await wire[0].execute("select pg_notify($1, '5 understood')", CHANNEL)
 
     await there[1].until(lambda heard: heard.woken)
 
-    assert there[1].woken == [Woken("understood", 5)]
+    assert there[1].woken == [ReadyTopic("understood", 5)]
     assert there[1].later == []
 
 
 async def test_the_lines_around_one_that_is_not_understood_count(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
     await wire[0].execute("select pg_notify($1, $2)", CHANNEL, "@other\n1 one\nnonsense\n+20\n2 two words")
 
     await there[1].until(lambda heard: len(heard.woken) == 2 and heard.later)
 
-    assert there[1].woken == [Woken("one", 1), Woken("two words", 2)]
+    assert there[1].woken == [ReadyTopic("one", 1), ReadyTopic("two words", 2)]
     assert there[1].later == [timedelta(milliseconds=20)]
 
 
 async def test_schemas_do_not_hear_each_other(
-    there: tuple[Engine, Heard], wire: tuple[asyncpg.Connection, list[str]]
+    there: tuple[Engine, ReceivedHints], wire: tuple[asyncpg.Connection, list[str]]
 ) -> None:
-    await wire[0].execute("select pg_notify('\"other\".wakeups', '1 elsewhere')")
+    await wire[0].execute("select pg_notify('\"other\".notifications', '1 elsewhere')")
     await wire[0].execute("select pg_notify($1, '1 here')", CHANNEL)
 
     await there[1].until(lambda heard: heard.woken)
 
-    assert there[1].woken == [Woken("here", 1)]
+    assert there[1].woken == [ReadyTopic("here", 1)]
 
 
 # --- the listener
@@ -405,7 +417,7 @@ async def _listeners(conn: asyncpg.Connection) -> list[int]:
 
 
 async def test_a_listener_that_lost_its_connection_is_back_at_once_and_says_so(
-    settings: Settings, there: tuple[Engine, Heard]
+    settings: Settings, there: tuple[Engine, ReceivedHints]
 ) -> None:
     """Within one short pause, not at the next probe: until then every wake-up would be lost."""
     engine, heard = there
@@ -416,41 +428,41 @@ async def test_a_listener_that_lost_its_connection_is_back_at_once_and_says_so(
         await conn.execute("select pg_terminate_backend($1)", pid)
 
         await heard.until(lambda heard: EVERYTHING in heard.woken)
-        assert engine.wakeups.is_listening
+        assert engine.notifications.is_listening
         heard.forget()
         await conn.execute("select pulse.enqueue('mail')")
-        await heard.until(lambda heard: Woken("mail", 0) in heard.woken)
+        await heard.until(lambda heard: ReadyTopic("mail", 0) in heard.woken)
     finally:
         conn.terminate()
 
 
 async def test_the_probe_finds_a_listener_that_hears_nothing(
-    settings: Settings, there: tuple[Engine, Heard], monkeypatch: pytest.MonkeyPatch
+    settings: Settings, there: tuple[Engine, ReceivedHints], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "PROBE_EVERY", 0.02)
-    monkeypatch.setattr(wakeups, "PROBE_PATIENCE", 0.05)
+    monkeypatch.setattr(notifications, "PROBE_EVERY", 0.02)
+    monkeypatch.setattr(notifications, "PROBE_PATIENCE", 0.05)
     async with process(settings) as (engine, heard):
         await asyncio.sleep(0.2)
         assert heard.woken == [], "a listener that hears its probes stays as it is"
 
         with monkeypatch.context() as deaf:
-            deaf.setattr(engine.wakeups._heard_probe, "set", lambda: None)
+            deaf.setattr(engine.notifications._heard_probe, "set", lambda: None)
             await heard.until(lambda heard: EVERYTHING in heard.woken)
 
         heard.forget()
         await submit_one(there[0])
-        await heard.until(lambda heard: Woken("mail", 0) in heard.woken)
-    assert there[1].woken[:1] == [Woken("mail", 0)], "the probes were no news to others"
+        await heard.until(lambda heard: ReadyTopic("mail", 0) in heard.woken)
+    assert there[1].woken[:1] == [ReadyTopic("mail", 0)], "the probes were no news to others"
 
 
 async def test_a_listener_told_to_end_while_it_hears_its_probe_ends(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancellation that comes with the very answer must not be swallowed: stopping would wait for ever."""
-    monkeypatch.setattr(wakeups, "PROBE_EVERY", 0.01)
+    monkeypatch.setattr(notifications, "PROBE_EVERY", 0.01)
     async with process(settings) as (engine, _):
-        [listener] = [task for task in engine.wakeups._tasks if task.get_name() == "pulse wake-up listener"]
-        hear = engine.wakeups._heard_probe.set
+        [listener] = [task for task in engine.notifications._tasks if task.get_name() == "pulse wake-up listener"]
+        hear = engine.notifications._heard_probe.set
         was_told = asyncio.Event()
 
         def hear_and_end() -> None:
@@ -461,7 +473,7 @@ async def test_a_listener_told_to_end_while_it_hears_its_probe_ends(
         with monkeypatch.context() as ending:
             # Once the statement that sent it is over, and only the answer is waited for.
             later = partial(asyncio.get_running_loop().call_later, 0.02, hear_and_end)
-            ending.setattr(engine.wakeups._heard_probe, "set", later)
+            ending.setattr(engine.notifications._heard_probe, "set", later)
             async with asyncio.timeout(2):
                 await was_told.wait()
         ended, _ = await asyncio.wait([listener], timeout=1)
@@ -477,16 +489,16 @@ async def test_a_listener_that_cannot_connect_goes_on_trying(settings: Settings,
             while sum("listener lost its connection" in line for line in caplog.messages) < 2:
                 await asyncio.sleep(0.01)
 
-        assert not engine.wakeups.is_listening
+        assert not engine.notifications.is_listening
         await submit_one(engine)
-        assert heard.woken == [Woken("mail", 0)], "and nothing else suffers"
+        assert heard.woken == [ReadyTopic("mail", 0)], "and nothing else suffers"
 
 
 async def test_a_listener_may_have_a_way_of_its_own(settings: Settings) -> None:
     direct = replace(settings, listen_url=settings.database_url)
 
     async with process(direct) as (engine, _):
-        assert engine.wakeups.is_listening
+        assert engine.notifications.is_listening
 
 
 # --- without notifications
@@ -507,7 +519,7 @@ async def test_with_notify_off_nothing_is_sent_and_polling_finds_the_work(
 
         assert wire[1] == ["end"]
         assert heard.woken == []
-        assert not there.wakeups.is_listening
+        assert not there.notifications.is_listening
         assert asyncio.all_tasks() == before
         assert (await claim_one(there)).topic == "mail"
 
@@ -516,11 +528,11 @@ async def test_what_is_never_sent_is_not_gathered_either(settings: Settings) -> 
     """A process that submits to a new topic for each customer would grow for ever."""
     async with process(replace(settings, notify=False), is_listening=False) as (engine, _):
         for number in range(100):
-            engine.wakeups.wake([Woken(f"topic {number}", 0)])
-        engine.wakeups.wake_later(timedelta())
+            engine.notifications.notify_ready([ReadyTopic(f"topic {number}", 0)])
+        engine.notifications.notify_due_soon(timedelta())
 
-        assert not engine.wakeups._unsent
-        assert engine.wakeups._unsent_later is None
+        assert not engine.notifications._unsent
+        assert engine.notifications._unsent_later is None
 
 
 async def test_behind_pgbouncer_nobody_listens_unless_told_where(settings: Settings) -> None:
@@ -530,10 +542,10 @@ async def test_behind_pgbouncer_nobody_listens_unless_told_where(settings: Setti
         names = {task.get_name() for task in asyncio.all_tasks()}
         assert "pulse wake-up sender" in names
         assert "pulse wake-up listener" not in names
-        assert not engine.wakeups.is_listening
+        assert not engine.notifications.is_listening
 
     async with process(replace(pooled, listen_url=settings.database_url)) as (engine, _):
-        assert engine.wakeups.is_listening
+        assert engine.notifications.is_listening
 
 
 async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(
@@ -547,15 +559,15 @@ async def test_a_wake_up_that_cannot_be_sent_disturbs_nobody(
             raise DatabaseUnreachable("gone")
 
         with monkeypatch.context() as broken:
-            broken.setattr(wakeups, "send_wakeup", fail)
-            engine.wakeups.wake([Woken("mail", 0)])
+            broken.setattr(notifications, "send_notification", fail)
+            engine.notifications.notify_ready([ReadyTopic("mail", 0)])
             async with asyncio.timeout(2):
                 await was_tried.wait()
 
         await submit_one(engine, topic="next")
 
-        await there.until(lambda heard: Woken("next", 0) in heard.woken)
-        assert heard.woken == [Woken("mail", 0), Woken("next", 0)]
+        await there.until(lambda heard: ReadyTopic("next", 0) in heard.woken)
+        assert heard.woken == [ReadyTopic("mail", 0), ReadyTopic("next", 0)]
 
 
 async def test_a_submit_takes_its_own_message_along(
@@ -571,7 +583,7 @@ async def test_a_submit_takes_its_own_message_along(
                 await asyncio.sleep(0.01)
         told = [message for message in heard if "first" in message]
 
-    assert told == [f"{engine.wakeups._sender}\n0 first"]
+    assert told == [f"{engine.notifications._sender}\n0 first"]
 
 
 async def test_what_is_untold_is_told_on_stop(settings: Settings, wire: tuple[asyncpg.Connection, list[str]]) -> None:

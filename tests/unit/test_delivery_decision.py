@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
-from pulse.model.decisions.delivery import Answered, Ringing, backoff, decide
+from pulse.model.decisions.delivery import AlarmClaim, Answered, backoff, decide
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -18,13 +18,13 @@ OK, DOWN = Answered(None), Answered("HTTP 503")
 iso = datetime.isoformat
 
 
-def a_ringing(**given: Any) -> Ringing:
+def a_ringing(**given: Any) -> AlarmClaim:
     defaults: dict[str, Any] = {
         "id": UUID(int=1), "lease_id": 1, "owner": "ada", "label": "", "payload": "null", "url": None, "headers": {},
         "destination": "default", "revision": 1, "occurrence": NOON, "attempt": 1, "failure_count": 0,
         "max_failures": 5, "cron": None, "zone": "UTC", "lateness": timedelta(),
     }  # fmt: skip
-    return Ringing(**defaults | given)
+    return AlarmClaim(**defaults | given)
 
 
 def test_the_ladder_is_as_the_seed_has_it() -> None:
@@ -170,10 +170,10 @@ def test_retry_after_is_honoured_and_capped(asked: timedelta, waits: timedelta) 
 
 @pytest.mark.parametrize("failures", range(9))
 def test_spreading_makes_a_wait_shorter_and_never_longer_than_the_cap(failures: int) -> None:
-    ringing = a_ringing(failure_count=failures, max_failures=50)
+    claim = a_ringing(failure_count=failures, max_failures=50)
 
-    assert decide(ringing, DOWN, NOON, spread=0.8).next_fire_at == NOON + backoff(failures) * 0.8
-    longest = decide(ringing, DOWN, NOON, spread=1.2).next_fire_at
+    assert decide(claim, DOWN, NOON, spread=0.8).next_fire_at == NOON + backoff(failures) * 0.8
+    longest = decide(claim, DOWN, NOON, spread=1.2).next_fire_at
     assert longest is not None
     assert longest <= NOON + 15 * MINUTE
 

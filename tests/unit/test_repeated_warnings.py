@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pulse.links.repeated_warnings import Complaint
+from pulse.links.repeated_warnings import RepeatedWarning
 
 
 def test_it_is_told_at_intervals_that_double_up_to_ten_minutes() -> None:
     now = 0.0
-    complaint = Complaint(lambda: now)
+    complaint = RepeatedWarning(lambda: now)
     told = []
     for second in range(4_000):
         now = float(second)
@@ -18,7 +18,7 @@ def test_it_is_told_at_intervals_that_double_up_to_ten_minutes() -> None:
 
 
 def test_another_one_or_one_after_an_end_is_told_at_once() -> None:
-    complaint = Complaint(lambda: 0.0)
+    complaint = RepeatedWarning(lambda: 0.0)
 
     assert [complaint.is_due(text) for text in ("revoked", "revoked", "expired")] == [True, False, True]
     complaint.is_over()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pulse.links.link_thread import Portal
+from pulse.links.link_thread import LinkThread
 
 
 class Opener:
@@ -42,46 +42,46 @@ def opener() -> Opener:
 
 
 @pytest.fixture
-def portal(opener: Opener) -> Portal[str]:
-    return Portal(opener)
+def link_thread(opener: Opener) -> LinkThread[str]:
+    return LinkThread(opener)
 
 
-async def ask(portal: Portal[str], times: int) -> list[str]:
+async def ask(link_thread: LinkThread[str], times: int) -> list[str]:
     answers = []
     for _ in range(times):
-        answers.append(await portal.acall(where))
+        answers.append(await link_thread.acall(where))
         await asyncio.sleep(0.01)
     return answers
 
 
-def test_a_loop_that_calls_once_goes_through_the_portal(portal: Portal[str], opener: Opener) -> None:
-    assert [asyncio.run(portal.acall(where)) for _ in range(3)] == ["pulse link"] * 3
+def test_a_loop_that_calls_once_goes_through_the_portal(link_thread: LinkThread[str], opener: Opener) -> None:
+    assert [asyncio.run(link_thread.acall(where)) for _ in range(3)] == ["pulse link"] * 3
     assert opener.opened == 1
-    portal.close()
+    link_thread.close()
 
 
-def test_one_that_calls_on_is_answered_on_its_own_loop(portal: Portal[str], opener: Opener) -> None:
-    assert asyncio.run(ask(portal, 4)) == ["pulse link", "pulse link", "MainThread", "MainThread"]
-    assert opener.open == 1, "the loop's own was closed with the loop, the portal's is still there"
-    portal.close()
+def test_one_that_calls_on_is_answered_on_its_own_loop(link_thread: LinkThread[str], opener: Opener) -> None:
+    assert asyncio.run(ask(link_thread, 4)) == ["pulse link", "pulse link", "MainThread", "MainThread"]
+    assert opener.open == 1, "the loop's own was closed with the loop, the link_thread's is still there"
+    link_thread.close()
     assert opener.open == 0
 
 
-def test_what_is_asked_while_it_opens_goes_through_the_portal(portal: Portal[str], opener: Opener) -> None:
+def test_what_is_asked_while_it_opens_goes_through_the_portal(link_thread: LinkThread[str], opener: Opener) -> None:
     async def many() -> None:
-        await portal.acall(where)
-        await asyncio.gather(*(portal.acall(where) for _ in range(50)))
-        await ask(portal, 1)
-        assert await portal.acall(where) == "MainThread"
+        await link_thread.acall(where)
+        await asyncio.gather(*(link_thread.acall(where) for _ in range(50)))
+        await ask(link_thread, 1)
+        assert await link_thread.acall(where) == "MainThread"
 
     asyncio.run(many())
     assert opener.opened == 2
-    portal.close()
+    link_thread.close()
 
 
-def test_each_loop_has_its_own(portal: Portal[str], opener: Opener) -> None:
+def test_each_loop_has_its_own(link_thread: LinkThread[str], opener: Opener) -> None:
     def work(found: list[str]) -> None:
-        found += asyncio.run(ask(portal, 3))
+        found += asyncio.run(ask(link_thread, 3))
 
     found: list[str] = []
     threads = [threading.Thread(target=work, args=(found,), name=f"loop {n}") for n in range(3)]
@@ -91,44 +91,46 @@ def test_each_loop_has_its_own(portal: Portal[str], opener: Opener) -> None:
         thread.join()
 
     assert sorted(found) == ["loop 0", "loop 1", "loop 2", *["pulse link"] * 6]
-    portal.close()
+    link_thread.close()
     assert (opener.opened, opener.open) == (4, 0)
 
 
-def test_where_none_can_be_opened_the_portal_goes_on_and_it_is_tried_again(portal: Portal[str], opener: Opener) -> None:
+def test_where_none_can_be_opened_the_portal_goes_on_and_it_is_tried_again(
+    link_thread: LinkThread[str], opener: Opener
+) -> None:
     async def work() -> None:
         opener.is_broken = True
-        assert await ask(portal, 4) == ["pulse link"] * 4
+        assert await ask(link_thread, 4) == ["pulse link"] * 4
         opener.is_broken = False
-        assert (await ask(portal, 3))[-1] == "MainThread"
+        assert (await ask(link_thread, 3))[-1] == "MainThread"
 
     asyncio.run(work())
-    portal.close()
+    link_thread.close()
 
 
-def test_closing_the_portal_closes_those_of_loops_that_run(portal: Portal[str], opener: Opener) -> None:
+def test_closing_the_portal_closes_those_of_loops_that_run(link_thread: LinkThread[str], opener: Opener) -> None:
     async def work() -> None:
-        await ask(portal, 3)
+        await ask(link_thread, 3)
         assert opener.open == 2
-        await asyncio.to_thread(portal.close)
+        await asyncio.to_thread(link_thread.close)
         await asyncio.sleep(0.01)
         assert opener.open == 0
-        assert await ask(portal, 3) == ["pulse link", "pulse link", "MainThread"]
+        assert await ask(link_thread, 3) == ["pulse link", "pulse link", "MainThread"]
 
     asyncio.run(work())
-    portal.close()
+    link_thread.close()
     assert opener.open == 0
 
 
-def test_an_error_reaches_the_caller(portal: Portal[str]) -> None:
+def test_an_error_reaches_the_caller(link_thread: LinkThread[str]) -> None:
     async def fail(_: str) -> None:
         raise LookupError("nothing there")
 
     async def work() -> None:
         for _ in range(3):
             with pytest.raises(LookupError, match="nothing there"):
-                await portal.acall(fail)
+                await link_thread.acall(fail)
             await asyncio.sleep(0.01)
 
     asyncio.run(work())
-    portal.close()
+    link_thread.close()

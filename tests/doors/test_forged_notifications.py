@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pulse.server import Server, open_server
-from pulse.store.connections import notifications as wakeups
-from pulse.store.connections.notifications import EVERYTHING, Wakeups
+from pulse.store.connections import notifications as notifications
+from pulse.store.connections.notifications import EVERYTHING, Notifications
 from tests.doors.grpc_client import Client
 from tests.doors.grpc_client import connected as channel_to
 from tests.doors.test_grpc_work import streaming
@@ -22,7 +22,7 @@ from tests.waiting import connected, until
 
 __all__ = ["house"]  # a fixture
 
-CHANNEL = '"pulse".wakeups'
+CHANNEL = '"pulse".notify'
 RUBBISH = [
     "",
     "\n",
@@ -56,7 +56,7 @@ async def server(house: House) -> AsyncIterator[Server]:
 
 
 async def _is_listening(server: Server) -> bool:
-    return server._engine.wakeups.is_listening
+    return server._engine.notifications.is_listening
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ async def stranger(house: House) -> AsyncIterator[Any]:
 
 async def test_nobody_else_ends_a_stream(server: Server, client: Client, stranger: Any) -> None:
     async with streaming(client, "w1", (["mail"], 5)) as stream:
-        seat = "local/w1"
+        worker = "local/w1"
         for _ in range(20):
-            await stranger.execute("select pg_notify($1, $2)", CHANNEL, f"!{seat}")
-            await stranger.execute("select pg_notify($1, $2)", CHANNEL, f"@deadbeef\n!{seat}")
+            await stranger.execute("select pg_notify($1, $2)", CHANNEL, f"!{worker}")
+            await stranger.execute("select pg_notify($1, $2)", CHANNEL, f"@deadbeef\n!{worker}")
         for payload in RUBBISH:
             await stranger.execute("select pg_notify($1, $2)", CHANNEL, payload)
         assert await stream.nothing()
@@ -91,10 +91,10 @@ async def test_forged_hints_cost_a_bounded_number_of_looks(
     looks = 0
     original = server._engine.workers.moved
 
-    async def counted(seats: Any) -> Any:
+    async def counted(streams: Any) -> Any:
         nonlocal looks
         looks += 1
-        return await original(seats)
+        return await original(streams)
 
     monkeypatch.setattr(server._engine.workers, "moved", counted)
     async with streaming(client, "w1", (["mail"], 5)):
@@ -109,8 +109,8 @@ async def test_forged_hints_cost_a_bounded_number_of_looks(
 
 async def test_a_flood_is_heard_as_one_word(server: Server, stranger: Any) -> None:
     heard: list[Any] = []
-    hearing = Wakeups(server._engine._database)
-    hearing.on_wake(heard.append)
+    hearing = Notifications(server._engine._database)
+    hearing.on_ready(heard.append)
     hearing.start()
     await until(lambda: _listens(hearing))
     heard.clear()
@@ -126,10 +126,10 @@ async def test_a_flood_is_heard_as_one_word(server: Server, stranger: Any) -> No
 
     told = [item for item in heard if item == EVERYTHING or item.topic.startswith("t")]  # others may have news, too
     assert set(told) == {EVERYTHING}, told[:5]
-    assert len(told) <= 2 + took / wakeups.FLOOD_SPACING, took
+    assert len(told) <= 2 + took / notifications.FLOOD_SPACING, took
 
 
-async def _listens(hearing: Wakeups) -> bool:
+async def _listens(hearing: Notifications) -> bool:
     return hearing.is_listening
 
 
