@@ -117,7 +117,7 @@ async def test_a_payload_is_kept_to_the_last_digit(http: Http, number: str) -> N
         ({"run_at": 1_900_000_000}, "invalid_input", "RFC 3339"),
         ({"run_at": "0001-01-01T00:00:00+23:00"}, "invalid_input", "beyond"),
         ({"run_at": "1969-01-01T00:00:00Z"}, "invalid_option", "before 1970"),
-        ({"unique_window": "1d"}, "invalid_option", "needs a unique_key"),
+        ({"unique_window": "1d"}, "invalid_option", "unique_window must come with a unique_key"),
         ({"retry": {"kind": "list"}}, "invalid_option", "retry delays"),
         ({"payload": "\x00"}, "invalid_payload", "U+0000"),
         ({"tags": ["a"] * 33}, "invalid_input", "tags"),

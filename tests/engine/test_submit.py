@@ -359,7 +359,7 @@ async def test_sql_refuses_bad_options(conn: Connection, options: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({"pirority": 1}, "unknown option 'pirority'"), ({"delay": "soon"}, "'soon'")]
+    ("options", "says"), [({"pirority": 1}, "option must be one of .*, not 'pirority'"), ({"delay": "soon"}, "'soon'")]
 )
 async def test_sql_refuses_what_python_cannot_even_say(conn: Connection, options: dict[str, Any], says: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=says):

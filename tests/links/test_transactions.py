@@ -208,7 +208,9 @@ async def test_a_transaction_that_has_failed_is_named(kind: Kind, engine: Engine
 
 async def test_what_the_database_refuses_is_said_in_its_words(kind: Kind) -> None:
     await kind.begin()
-    with pytest.raises(InvalidInput, match=r"^id 0.*fff is not valid: .* the bucket of topic 'mail'$") as refused:
+    with pytest.raises(
+        InvalidInput, match=r"^id must be a uuid whose last twelve bits are .*, the bucket of topic 'mail', not 0.*fff$"
+    ) as refused:
         await enqueue(kind, a_new_job(id=UUID(int=4095)))
     await kind.rollback()
 

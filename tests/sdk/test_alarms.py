@@ -123,7 +123,7 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
         (
             {"delay": 60, "tz": "UTC"},
             InvalidOption,
-            "^tz 'UTC' is not valid: it goes with cron; an instant has its offset$",
+            "^tz must come with cron \(an instant has an offset of its own\), not 'UTC'$",
         ),
         ({"at": LATER, "tz": "Europe/Berlin"}, InvalidOption, "^tz 'Europe/Berlin' .* an instant has its offset$"),
         ({"delay": "soon"}, InvalidOption, "soon"),

@@ -118,7 +118,7 @@ async def serve_echo(echo: Echo, *, port: int) -> AsyncIterator[int]:
         try:
             await web.TCPSite(runner, HOST, port).start()
         except (OSError, OverflowError) as error:
-            raise InvalidOption("port", port, f"it cannot be listened on ({error})") from error
+            raise InvalidOption("port", port, f"be free to listen on ({error})") from error
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -70,7 +70,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
             if text:
                 check_text(option, text, limit)
         if self.idempotency_key == "":
-            raise InvalidOption("idempotency_key", "", f"it has 1 to {KEY_LIMIT} characters")
+            raise InvalidOption("idempotency_key", "", f"have 1 to {KEY_LIMIT} characters")
         check_kind("payload", self.payload, str)
         if len(self.payload.encode(errors="replace")) > PAYLOAD_LIMIT:
             raise InvalidPayload(

@@ -91,8 +91,8 @@ class InvalidOption(InvalidInput):
 
     code = "invalid_option"
 
-    def __init__(self, option: str, found: object, wanted: str) -> None:
-        super().__init__(f"{option} {found!r} is not valid: {wanted}")
+    def __init__(self, option: str, found: object, must: str) -> None:
+        super().__init__(f"{option} must {must}, not {found!r}")
         self.option = option
 
 

@@ -109,7 +109,7 @@ def check_given_id(option: str, given: object) -> None:
         raise InvalidOption(
             option,
             str(given),
-            f"it must be a uuid of version 7 or 4, not {given.version}: only the server makes those of 5 and 8",
+            "be a uuid of version 7 or 4 (only the server makes those of version 5 and 8)",
         )
 
 

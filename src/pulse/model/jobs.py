@@ -95,19 +95,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     def __post_init__(self) -> None:
         if self.kind not in ("quadratic", "exponential", "fixed", "list"):
-            raise InvalidOption("retry kind", self.kind, "it is quadratic, exponential, fixed or list")
+            raise InvalidOption("retry kind", self.kind, "be quadratic, exponential, fixed or list")
         if len(self.delays) > MAX_ATTEMPTS:
-            raise InvalidOption("retry delays", f"({len(self.delays)})", f"there are at most {MAX_ATTEMPTS} of them")
+            raise InvalidOption("retry delays", len(self.delays), f"be at most {MAX_ATTEMPTS} lengths")
         if (self.kind == "list") != bool(self.delays):
-            raise InvalidOption("retry delays", self.delays, "kind list needs them and no other kind takes them")
+            raise InvalidOption("retry delays", self.delays, "be given for kind list, and for no other kind")
         if not 0 <= self.jitter <= 1:
-            raise InvalidOption("retry jitter", self.jitter, "it is a share between 0 and 1")
+            raise InvalidOption("retry jitter", self.jitter, "be a share from 0 to 1")
         longest = LONGEST.total_seconds()
         for name, seconds in [("base", self.base), ("most", self.most), *(("delay", d) for d in self.delays)]:
             if not 0 <= seconds <= longest:
-                raise InvalidOption(f"retry {name}", seconds, "it is a number of seconds from 0 to ten years")
+                raise InvalidOption(f"retry {name}", seconds, "be a number of seconds from 0 to ten years")
         if not 1 <= self.factor <= 100:
-            raise InvalidOption("retry factor", self.factor, "it is a number from 1 to 100")
+            raise InvalidOption("retry factor", self.factor, "be a number from 1 to 100")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         check_int("priority", self.priority, -100, 100)
         check_int("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.delay is not None and self.run_at is not None:
-            raise InvalidOption("delay", str(self.delay), "give either delay or run_at, not both")
+            raise InvalidOption("delay", str(self.delay), "be left out where run_at is given")
         check_length("delay", self.delay, timedelta())
         for name in ("timeout", "unique_window", "result_ttl"):
             check_length(name, getattr(self, name), timedelta(milliseconds=1))
@@ -150,15 +150,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key, KEY_LIMIT)
             if len(self.unique_key.encode()) > KEY_BYTES:
-                raise InvalidOption(
-                    "unique_key", self.unique_key[:40], f"it must have at most {KEY_BYTES} bytes of UTF-8"
-                )
+                raise InvalidOption("unique_key", self.unique_key[:40], f"have at most {KEY_BYTES} bytes of UTF-8")
         elif self.unique_window is not None:
-            raise InvalidOption("unique_window", str(self.unique_window), "it needs a unique_key")
+            raise InvalidOption("unique_window", str(self.unique_window), "come with a unique_key")
         _check_tags(self.tags)
         if self.trace is not None:
             if len(self.trace) > MAX_TRACE_FIELDS:
-                raise InvalidOption("trace", len(self.trace), f"it has at most {MAX_TRACE_FIELDS} fields")
+                raise InvalidOption("trace", len(self.trace), f"have at most {MAX_TRACE_FIELDS} fields")
             check_json("trace", msgspec.json.encode(self.trace).decode())
 
     @property
@@ -402,7 +400,7 @@ def check_kind(option: str, value: object, kind: type, *others: object) -> None:
     """What a type checker would have said."""
     if not isinstance(value, kind) and value not in others:
         found = "…" if option == "payload" else value  # which may hold what nobody is to see
-        raise InvalidOption(option, found, f"it is of the kind {kind.__name__}, not {type(value).__name__}")
+        raise InvalidOption(option, found, f"be of the type {kind.__name__}")
 
 
 def check_size(what: str, items: Sequence[object]) -> None:
@@ -412,7 +410,7 @@ def check_size(what: str, items: Sequence[object]) -> None:
 
 def check_int(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidOption(option, value, f"it is a whole number from {least} to {most}")
+        raise InvalidOption(option, value, f"be a whole number from {least} to {most}")
 
 
 def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: ANN401
@@ -420,24 +418,24 @@ def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: AN
         return
     if not isinstance(value, timedelta) or not least <= value <= LONGEST:
         found = format_duration(value) if isinstance(value, timedelta) else str(value)
-        raise InvalidOption(option, found, f"it is a length of time from {format_duration(least)} to ten years")
+        raise InvalidOption(option, found, f"be a length of time from {format_duration(least)} to ten years")
 
 
 def check_instant(option: str, value: Any) -> None:  # noqa: ANN401
     if value is None:
         return
     if not isinstance(value, datetime):
-        raise InvalidOption(option, value, "it is a datetime with a time zone")
+        raise InvalidOption(option, value, "be a datetime with a time zone")
     if value.tzinfo is None:
-        raise InvalidOption(option, value.isoformat(), "it has no time zone; add one, for example +00:00")
+        raise InvalidOption(option, value.isoformat(), "have a time zone, for example +00:00")
     if value < EARLIEST:
-        raise InvalidOption(option, value.isoformat(), "it is before 1970")
+        raise InvalidOption(option, value.isoformat(), "be 1970 or later")
     if value - datetime.now(UTC) > LONGEST:
-        raise InvalidOption(option, value.isoformat(), "it is more than ten years away")
+        raise InvalidOption(option, value.isoformat(), "be at most ten years away")
 
 
 def _check_tags(tags: tuple[str, ...]) -> None:
     if len(tags) > MAX_TAGS:
-        raise InvalidOption("tags", len(tags), f"at most {MAX_TAGS} are kept")
+        raise InvalidOption("tags", len(tags), f"be at most {MAX_TAGS} names")
     for tag in tags:
         check_name("tag", tag)

@@ -116,7 +116,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             try:  # the bare word will do
                 msgspec.structs.force_setattr(self, name, kind(getattr(self, name)))
             except ValueError:
-                raise InvalidOption(name, getattr(self, name), f"it is {_either(kind)}") from None
+                raise InvalidOption(name, getattr(self, name), f"be {_either(kind)}") from None
         check_int("replay_limit", self.replay_limit, 1, MAX_REPLAYED)
 
     @property

@@ -42,29 +42,29 @@ def check_name(what: str, name: object) -> str:
     if not isinstance(name, str):
         raise InvalidName(f"{what} must be text, not {type(name).__name__}")
     if not name:
-        raise InvalidName(f"{what} is empty: give it 1 to {NAME_LIMIT} characters")
+        raise InvalidName(f"{what} must have 1 to {NAME_LIMIT} characters, not none")
     if len(name) > NAME_LIMIT:
-        raise InvalidName(f"{what} {name[:20]!r}… has {len(name)} characters: at most {NAME_LIMIT} are allowed")
+        raise InvalidName(f"{what} must have at most {NAME_LIMIT} characters, not {len(name)} ({name[:20]!r}…)")
     if _CONTROL.search(name) or _UNSTORABLE.search(name):
-        raise InvalidName(f"{what} {name!r} has control characters or lone surrogates: use printable text")
+        raise InvalidName(f"{what} must be printable text, not {name!r}")
     return name
 
 
 def check_topic(topic: object) -> str:
     name = check_name("topic", topic)
     if name == "*":
-        raise InvalidName("topic '*' stands for all topics and cannot be the name of one")
+        raise InvalidName("topic must not be '*', which stands for all topics")
     return name
 
 
 def check_text(option: str, text: str, limit: int = NAME_LIMIT) -> str:
     """A free text of the caller's, a reason or a key: refused if Postgres cannot store it."""
     if not isinstance(text, str):
-        raise InvalidOption(option, text, "it must be text")
+        raise InvalidOption(option, text, "be text")
     if not 1 <= len(text) <= limit:
-        raise InvalidOption(option, text[:40], f"it must have 1 to {limit} characters")
+        raise InvalidOption(option, text[:40], f"have 1 to {limit} characters")
     if _UNSTORABLE.search(text):
-        raise InvalidOption(option, text[:40], "U+0000 and lone surrogates cannot be stored")
+        raise InvalidOption(option, text[:40], "be without U+0000 and lone surrogates, which cannot be stored")
     return text
 
 

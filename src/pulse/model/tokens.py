@@ -79,18 +79,16 @@ class Scope(NamedTuple):
     def parse(cls, text: str) -> Scope:
         name, colon, topic = text.partition(":")  # at the first: a topic may have some of its own
         if name not in set(ScopeKind):
-            raise InvalidOption("scope", text, f"it is {WRITTEN}")
+            raise InvalidOption("scope", text, f"be {WRITTEN}")
         kind = ScopeKind(name)
         if not colon:
             return cls(kind)
         if kind not in PER_TOPIC:
-            raise InvalidOption("scope", text, f"{name} is for all topics, so write {name} alone")
+            raise InvalidOption("scope", text, f"be {name} alone, which is for all topics")
         if topic in {"", "*"}:
             noun = PER_TOPIC[kind]
             article = "an" if noun == "owner" else "a"
-            raise InvalidOption(
-                "scope", text, f"name {article} {noun} after the colon, or write {name} for all {noun}s"
-            )
+            raise InvalidOption("scope", text, f"name {article} {noun} after the colon (for all {noun}s, {name} alone)")
         return cls(kind, check_topic(topic) if PER_TOPIC[kind] == "topic" else check_name("owner", topic))
 
     def grants(self, right: Right, topic: str | None = None) -> bool:
@@ -127,10 +125,10 @@ def read_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
     """At least one, each of them once, in the order given."""
     texts = tuple(texts)
     if len(texts) > MAX_SCOPES:
-        raise InvalidOption("scopes", f"{len(texts)} of them", f"at most {MAX_SCOPES}; leave the topics out for all")
+        raise InvalidOption("scopes", len(texts), f"be at most {MAX_SCOPES} (leave the topic out for all topics)")
     scopes = tuple(dict.fromkeys(Scope.parse(text) for text in texts))
     if not scopes:
-        raise InvalidOption("scopes", [], f"a token needs at least one: {WRITTEN}")
+        raise InvalidOption("scopes", [], f"name at least one of {WRITTEN}")
     return scopes
 
 
@@ -147,9 +145,7 @@ def known_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
 
 def check_lifetime(lifetime: timedelta | None) -> timedelta | None:
     if lifetime is not None and not SHORTEST <= lifetime <= LONGEST:
-        raise InvalidOption(
-            "lifetime", format_duration(lifetime), "it is a length of time from one second to ten years"
-        )
+        raise InvalidOption("lifetime", format_duration(lifetime), "be a length of time from one second to ten years")
     return lifetime
 
 

@@ -45,12 +45,12 @@ FIELDS = {"at": "fire_at", "tz": "zone", "key": "idempotency_key"}  # where the 
 def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
     """The model checks the values itself."""
     if unknown := given.keys() - set(OPTION_NAMES):
-        raise InvalidOption("option", min(unknown), f"an alarm takes {', '.join(OPTION_NAMES)}")
+        raise InvalidOption("option of an alarm", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
     when = [option for option in ("delay", "at", "cron") if given.get(option) is not None]
     if len(when) != 1:
         raise InvalidAlarm(f"when? give one of delay, at and cron{', not ' + ' and '.join(when) if when else ''}")
     if given.get("tz") is not None and when != ["cron"]:
-        raise InvalidOption("tz", given["tz"], "it goes with cron; an instant has its offset")
+        raise InvalidOption("tz", given["tz"], "come with cron (an instant has an offset of its own)")
     fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
     if fields.get("delay") == timedelta():
         raise InvalidAlarm("once alarm requires delay or at: a delay of 0 is none")
@@ -67,7 +67,7 @@ def _read(option: str, value: Any) -> Any:  # noqa: ANN401
             return _instant(value) if isinstance(value, str) else value
         case "headers":
             if not isinstance(value, Mapping | None):
-                raise InvalidOption("headers", value, 'it is a dict of names and values, such as {"X-Shop": "north"}')
+                raise InvalidOption("headers", value, 'be a dict of names and values, such as {"X-Shop": "north"}')
             return {} if value is None else value
         case "owner":
             return DEFAULT_OWNER if value is None else value

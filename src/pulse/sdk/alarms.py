@@ -68,7 +68,7 @@ class Alarms:
             raise InvalidOption(
                 "owner",
                 None,
-                "with conn it must be given, or PULSE_ALARM_OWNER: only the server knows whose a token is",
+                "be given with conn, here or as PULSE_ALARM_OWNER (only the server knows the owner of a token)",
             )
         return read_new_alarm(name, options)
 

@@ -166,7 +166,7 @@ class Pulse:
     ) -> Task[..., Any, Any]:
         if unknown := options.keys() - OPTION_NAMES:
             known = ", ".join(sorted({"name", "aliases", "executor", "cron", "every", "tz", *OPTION_NAMES}))
-            raise InvalidOption("option", min(unknown), f"a task takes {known}")
+            raise InvalidOption("option of a task", min(unknown), f"be one of {known}")
         check_function(function)
         return Task(
             self,

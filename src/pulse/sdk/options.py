@@ -46,14 +46,14 @@ class Retry:
     def __post_init__(self) -> None:
         attempts: object = self.attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000:
-            raise InvalidOption("attempts", self.attempts, "it is a whole number from 1 to 1000")
+            raise InvalidOption("attempts", self.attempts, "be a whole number from 1 to 1000")
         for name in ("factor", "jitter"):
             if not isinstance(getattr(self, name), int | float):
-                raise InvalidOption(name, getattr(self, name), "it is a number")
+                raise InvalidOption(name, getattr(self, name), "be a number")
         if not isinstance(self.delays, list | tuple):
-            raise InvalidOption("delays", self.delays, 'it is a tuple of lengths, such as ("10s", "1m")')
+            raise InvalidOption("delays", self.delays, 'be a tuple of lengths, such as ("10s", "1m")')
         if not _are_exceptions(self.on):
-            raise InvalidOption("on", self.on, "it is a tuple of exception classes, such as (OSError,)")
+            raise InvalidOption("on", self.on, "be a tuple of exception classes, such as (OSError,)")
         if self.delays and self.backoff == "quadratic":
             object.__setattr__(self, "backoff", "list")
         self.policy()  # says at once what is out of range
@@ -100,7 +100,7 @@ class Options:
         """A function from payload to job, with everything else read and checked once."""
         retry = self.retry
         if not isinstance(retry, Retry | None):
-            raise InvalidOption("retry", retry, "it is a Retry, such as Retry(5, on=(OSError,))")
+            raise InvalidOption("retry", retry, "be a Retry, such as Retry(5, on=(OSError,))")
         common: dict[str, Any] = {
             "task": task,
             "topic": "" if self.topic is None else check_topic(self.topic),
@@ -146,15 +146,15 @@ def length(option: str, value: object) -> timedelta:
         try:
             return timedelta(seconds=value)
         except (OverflowError, ValueError):
-            raise InvalidOption(option, value, "it is a number of seconds, at most ten years") from None
-    raise InvalidOption(option, value, 'it is a length of time: "5m", a number of seconds, or a timedelta')
+            raise InvalidOption(option, value, "be a number of seconds, at most ten years") from None
+    raise InvalidOption(option, value, 'be a length of time: "5m", a number of seconds, or a timedelta')
 
 
 def read_aliases(aliases: object) -> tuple[Any, ...]:
     if isinstance(aliases, str):
         return (aliases,)
     if not isinstance(aliases, Iterable):
-        raise InvalidOption("aliases", aliases, 'it is a list of names, such as ["shop.charge"]')
+        raise InvalidOption("aliases", aliases, 'be a list of names, such as ["shop.charge"]')
     return tuple(aliases)
 
 
@@ -170,9 +170,9 @@ def _instant(deadline: datetime | Length | None) -> datetime | None:
 
 def _tags(tags: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(tags, str):  # a sequence of names of one letter each, as Python sees it
-        raise InvalidOption("tags", tags, 'it is a list of names, such as ["billing"]')
+        raise InvalidOption("tags", tags, 'be a list of names, such as ["billing"]')
     if not isinstance(tags, Iterable | None):
-        raise InvalidOption("tags", tags, 'it is a list of names, such as ["billing"]')
+        raise InvalidOption("tags", tags, 'be a list of names, such as ["billing"]')
     return tuple(tags or ())
 
 

@@ -47,7 +47,7 @@ TEXTS = {"cron": '"0 9 * * 1-5"', "tz": '"Europe/Berlin"'}
 def read_options(given: ScheduleOptions) -> dict[str, Any]:
     """By the names that the model has for them; it checks their values itself."""
     if unknown := given.keys() - set(OPTION_NAMES):
-        raise InvalidOption("option", min(unknown), f"a schedule takes {', '.join(OPTION_NAMES)}")
+        raise InvalidOption("option of a schedule", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
     read = {name: _read(name, value) for name, value in given.items()}
     if "tz" in read:
         read["zone"] = read.pop("tz")
@@ -56,7 +56,7 @@ def read_options(given: ScheduleOptions) -> dict[str, Any]:
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401
     if name in TEXTS and not isinstance(value, str) and not (name == "cron" and value is None):
-        raise InvalidOption(name, value, f"it is text, such as {TEXTS[name]}")
+        raise InvalidOption(name, value, f"be text, such as {TEXTS[name]}")
     if name in LENGTHS and value is not None:
         return length(name, value)
     if kind := KINDS.get(name):

@@ -138,7 +138,7 @@ class Task(Generic[P, R, C]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call written down and checked, to be enqueued together with others: `app.enqueue_many([...])`."""
         if self.options.conn is not None:  # it would be forgotten, and the jobs enqueued outside the transaction
-            raise InvalidOption("conn", type(self.options.conn).__name__, "give it to app.enqueue_many(calls, conn=…)")
+            raise InvalidOption("conn", type(self.options.conn).__name__, "be given to app.enqueue_many(calls, conn=…)")
         return Call(self, self._job(args, kwargs))
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:

@@ -117,7 +117,7 @@ async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator
     try:
         server = await asyncio.start_server(_Client(health).serve, host, port, limit=LONGEST_HEAD)
     except (OSError, OverflowError) as error:
-        raise InvalidOption("health port", f"{host}:{port}", f"it cannot be listened on ({error})") from error
+        raise InvalidOption("health port", f"{host}:{port}", f"be free to listen on ({error})") from error
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:

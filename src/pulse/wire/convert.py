@@ -63,7 +63,7 @@ def read_id(text: str, what: str = "id") -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise InvalidOption(what, text[:60], "it is a uuid, as 018f3c2e-… has it") from None
+        raise InvalidOption(what, text[:60], "be a uuid, as 018f3c2e-… has it") from None
 
 
 def write_instant(instant: datetime | None) -> Timestamp | None:
@@ -80,7 +80,7 @@ def read_instant(message: Any, field: str) -> datetime | None:  # noqa: ANN401
     try:
         return EPOCH + timedelta(seconds=found.seconds, microseconds=found.nanos // 1_000)
     except OverflowError:
-        raise InvalidOption(field, found.seconds, "it is an instant before the year 10000") from None
+        raise InvalidOption(field, found.seconds, "be an instant before the year 10000") from None
 
 
 def write_length(length: timedelta | None) -> Duration | None:
@@ -97,7 +97,7 @@ def read_length(message: Any, field: str) -> timedelta | None:  # noqa: ANN401
     try:
         return timedelta(seconds=found.seconds, microseconds=found.nanos // 1_000)
     except OverflowError:
-        raise InvalidOption(field, found.seconds, "it is a length of time of at most ten years") from None
+        raise InvalidOption(field, found.seconds, "be a length of time of at most ten years") from None
 
 
 def write_clock(seconds: float) -> Duration:
@@ -155,11 +155,11 @@ def read_new_job(message: pb.NewJob) -> NewJob:
 
 def read_retry(text: str) -> RetryPolicy:
     if len(text) > RETRY_LIMIT:
-        raise InvalidOption("retry", text[:100], f"it is a retry policy as JSON of at most {RETRY_LIMIT} characters")
+        raise InvalidOption("retry", text[:100], f"be a retry policy as JSON of at most {RETRY_LIMIT} characters")
     try:
         return msgspec.json.decode(text, type=RetryPolicy)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidOption("retry", text[:100], f"it is a retry policy as JSON: {error}") from None
+        raise InvalidOption("retry", text[:100], f"be a retry policy as JSON: {error}") from None
 
 
 # --- what a job is

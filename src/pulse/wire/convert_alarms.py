@@ -45,7 +45,7 @@ def _read_enum(known: dict[E, Any], field: str, number: int) -> E:
     for member, value in known.items():
         if value == number:
             return member
-    raise InvalidOption(field, number, "it is none that is known here")
+    raise InvalidOption(field, number, "be one of its values")
 
 
 # --- what is set
@@ -91,7 +91,7 @@ def _read_seconds(field: str, seconds: float) -> timedelta | None:
     try:
         return timedelta(seconds=seconds) if seconds else None
     except (OverflowError, ValueError):
-        raise InvalidOption(field, seconds, "it is a number of seconds, at most ten years") from None
+        raise InvalidOption(field, seconds, "be a number of seconds, at most ten years") from None
 
 
 # --- what an alarm is

@@ -66,7 +66,7 @@ def _read_enum(known: dict[E, Any], field: str, number: int, default: E | None =
     for member, value in known.items():
         if value == number:
             return member
-    raise InvalidOption(field, number, "it is none that is known here")
+    raise InvalidOption(field, number, "be one of its values")
 
 
 # --- what is declared

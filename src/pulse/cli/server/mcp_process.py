@@ -140,7 +140,7 @@ def _listening(wanted: Address) -> socket.socket:
     try:
         listener = socket.create_server((wanted.host, wanted.port), family=family)
     except (OSError, OverflowError) as error:
-        raise InvalidOption("http", str(wanted), f"it cannot be listened on ({error})") from error
+        raise InvalidOption("http", str(wanted), f"be free to listen on ({error})") from error
     send_at_once(listener)
     return listener
 

@@ -83,7 +83,7 @@ def whole(form: Form, name: str) -> int | None:
         return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16):
-        raise InvalidOption(name, text[:40], "it is a whole number")
+        raise InvalidOption(name, text[:40], "be a whole number")
     return int(text)
 
 
@@ -92,7 +92,7 @@ def decimal(form: Form, name: str) -> float | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,20})?", text):
-        raise InvalidOption(name, text[:40], "it is a number such as 2 or 0.1")
+        raise InvalidOption(name, text[:40], "be a number such as 2 or 0.1")
     return float(text)
 
 
@@ -122,7 +122,7 @@ def instant(form: Form, name: str, zone_name: str) -> datetime | None:
         found = datetime.fromisoformat(text.upper())
         return found.astimezone(UTC) if found.tzinfo else _by_the_clock(found, name, zone_name)
     except (ValueError, OverflowError):
-        raise InvalidOption(name, text[:40], "it is an instant such as 2030-01-31T09:00") from None
+        raise InvalidOption(name, text[:40], "be an instant such as 2030-01-31T09:00") from None
 
 
 def _by_the_clock(found: datetime, name: str, zone_name: str) -> datetime:

@@ -89,5 +89,5 @@ def _read_patience(request: pb.WaitJobRequest) -> timedelta:
     if patience is None:
         return LONGEST_WAIT
     if not timedelta() <= patience <= LONGEST_WAIT:
-        raise InvalidOption("patience", str(patience), "it is 0 to 20 seconds: ask again for longer")
+        raise InvalidOption("patience", str(patience), "be from 0 to 20 seconds (ask again to wait longer)")
     return patience

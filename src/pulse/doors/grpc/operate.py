@@ -140,7 +140,7 @@ def _read_dead(message: pb.JobFilter) -> JobFilter:
 
 def _read_limit(limit: int) -> int:
     if limit > BATCH_LIMIT:
-        raise InvalidOption("limit", limit, f"it is at most {BATCH_LIMIT}, and 0 is as many")
+        raise InvalidOption("limit", limit, f"be at most {BATCH_LIMIT} (0 stands for {BATCH_LIMIT})")
     return limit or BATCH_LIMIT
 
 

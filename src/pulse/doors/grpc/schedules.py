@@ -166,5 +166,5 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
 def _read_given(message: pb.BackfillScheduleRequest, field: str) -> datetime:
     found = convert.read_instant(message, field)
     if found is None:
-        raise InvalidOption(field, None, "it is an instant, and must be given")
+        raise InvalidOption(field, None, "be given, as an instant")
     return found

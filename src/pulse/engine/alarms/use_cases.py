@@ -285,7 +285,7 @@ def check_deed(new: NewAlarm, own_id: UUID, deed: str) -> None:
     if deed == "taken":
         raise AlarmExists(str(new.idempotency_key))
     if deed == "used":
-        raise InvalidOption("id", str(own_id), "it is another alarm's: mint one for each")
+        raise InvalidOption("id", str(own_id), "be new for each alarm (another alarm has it)")
 
 
 def default_failures(new: NewAlarm, settings: Settings) -> int:

@@ -83,16 +83,16 @@ def _by_size(claims: Sequence[Claim]) -> list[list[Claim]]:
 
 def check_pool_count(pools: int, topics: int) -> None:
     if not 1 <= pools <= POOLS_LIMIT:
-        raise InvalidOption("pools", pools, f"a worker has from 1 to {POOLS_LIMIT} of them")
+        raise InvalidOption("pools", pools, f"be from 1 to {POOLS_LIMIT} for a worker")
     if topics > TOPICS_LIMIT:
-        raise InvalidOption("topics", "…", f"a worker takes at most {TOPICS_LIMIT} of them")
+        raise InvalidOption("topics", topics, f"be at most {TOPICS_LIMIT} for a worker")
 
 
 def check_pools(pools: Sequence[Pool]) -> None:
     check_pool_count(len(pools), sum(len(pool.topics) for pool in pools))
     for pool in pools:
         if not pool.topics:
-            raise InvalidOption("topics", [], "a pool serves at least one topic")
+            raise InvalidOption("topics", [], "name at least one topic for each pool")
         for topic in pool.topics:
             check_topic(topic)
         check_slots(pool.slots)
@@ -100,7 +100,7 @@ def check_pools(pools: Sequence[Pool]) -> None:
 
 def check_slots(slots: int) -> None:
     if not 0 <= slots <= SLOTS_LIMIT:
-        raise InvalidOption("slots", slots, f"it is a whole number from 0 to {SLOTS_LIMIT}")
+        raise InvalidOption("slots", slots, f"be a whole number from 0 to {SLOTS_LIMIT}")
 
 
 class WorkerStream:
@@ -168,9 +168,9 @@ class WorkerStream:
         """What the worker says of itself, having read so far. Calls overtake each other: the highest number counts."""
         self.last_heard_at = time.monotonic()
         if len(free) != len(self.pools):
-            raise InvalidOption("free", list(free), f"it has a number for each of the {len(self.pools)} pools")
+            raise InvalidOption("free", list(free), f"have a number for each of the {len(self.pools)} pools")
         if received > self.taken:
-            raise InvalidOption("received", received, f"the last message sent on this stream was {self.taken}")
+            raise InvalidOption("received", received, f"be at most {self.taken}, the last message sent on this stream")
         for slots in free:
             check_slots(slots)
         if number and number <= self._heard:

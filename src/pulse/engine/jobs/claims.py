@@ -105,9 +105,9 @@ class Claims:
         """
         check_topic(topic)
         if not workers:
-            raise InvalidOption("workers", workers, "it is a list of at least one worker")
+            raise InvalidOption("workers", workers, "be a list of at least one worker")
         if not 1 <= slots <= CLAIM_LIMIT:
-            raise InvalidOption("slots", slots, f"it is a whole number from 1 to {CLAIM_LIMIT}")
+            raise InvalidOption("slots", slots, f"be a whole number from 1 to {CLAIM_LIMIT}")
         mark = self._marks.where(topic)
         claims = await self._claim_from(mark, topic, workers, slots)
         if len(claims) == slots or mark is START:

@@ -42,7 +42,7 @@ def _with_own_id(item: PlacedJob) -> PlacedJob:
     job_id = item.job.id
     if not isinstance(job_id, UUID) or bucket_of_id(job_id) != item.bucket:
         raise InvalidOption(
-            "id", str(job_id), f"it is a uuid whose last twelve bits are {item.bucket}, the bucket of its topic"
+            "id", str(job_id), f"be a uuid whose last twelve bits are {item.bucket}, the bucket of its topic"
         )
     return item._replace(id=job_id)
 

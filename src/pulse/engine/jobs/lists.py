@@ -106,7 +106,7 @@ async def list_ids(
 ) -> tuple[list[UUID], str | None]:
     """The jobs of one page, in order, and where the next one begins."""
     if not 1 <= limit <= PAGE_LIMIT:
-        raise InvalidOption("limit", limit, f"it is a whole number from 1 to {PAGE_LIMIT}")
+        raise InvalidOption("limit", limit, f"be a whole number from 1 to {PAGE_LIMIT}")
     order = choose_order(wanted, buckets)
     scan = max(SCAN_LIMIT, limit) if order.has_to_pick(wanted) else limit
     key = read_cursor(after, order) if after else order.start

@@ -303,7 +303,7 @@ class Schedules:
         async def work(conn: Connection) -> tuple[Backfill, list[ReadyTopic]]:
             schedule = await self._lock(conn, name)
             if end > (now := await read_clock(conn)):
-                raise InvalidOption("end", end.isoformat(), f"a backfill is of the past, and it is {now.isoformat()}")
+                raise InvalidOption("end", end.isoformat(), f"be at most now, {now.isoformat()}")
             with _readable():
                 occurrences = _stretch(schedule, start, end, limit)
             fired = await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
@@ -427,7 +427,7 @@ def _is_occurrence(schedule: Schedule, instant: datetime) -> bool:
 def _triggered(schedule: Schedule, job: Job) -> Fire:
     """The answer to a call that was answered before."""
     if job.schedule_id != schedule.id or job.scheduled_for is None:
-        raise InvalidOption("job_id", str(job.id), "another job has it; mint one for each trigger")
+        raise InvalidOption("job_id", str(job.id), "be new for each trigger (another job has it)")
     return _fire_by_hand(job.scheduled_for, job.id)
 
 
@@ -439,7 +439,7 @@ def _edited(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Sc
     new = apply_changes(schedule.definition(), changes)
     most = new.max_occurrences
     if most is not None and "max_occurrences" in changes and schedule.fired >= most:
-        raise InvalidOption("max_occurrences", most, f"it has fired {schedule.fired} times: give a larger number")
+        raise InvalidOption("max_occurrences", most, f"be more than the {schedule.fired} times it has fired")
     # A delay counts from when it is said; anything else that is said again as it is leaves the cursor where it stands.
     return redefine(schedule, new, now, retime=new.after is not None or is_retimed(schedule, new, now))
 
@@ -478,11 +478,11 @@ def check_stretch(start: datetime, end: datetime, limit: int) -> None:
     for name, instant in (("start", start), ("end", end)):
         check_kind(name, instant, datetime)
         if instant.tzinfo is None:
-            raise InvalidOption(name, instant.isoformat(), "it has no time zone; add one, for example +00:00")
+            raise InvalidOption(name, instant.isoformat(), "have a time zone, for example +00:00")
         if instant < EARLIEST:
-            raise InvalidOption(name, instant.isoformat(), "it is before 1970")
+            raise InvalidOption(name, instant.isoformat(), "be 1970 or later")
     if start >= end:
-        raise InvalidOption("start", start.isoformat(), f"it is not before the end, {end.isoformat()}")
+        raise InvalidOption("start", start.isoformat(), f"be before the end, {end.isoformat()}")
     check_int("limit", limit, 1, MAX_BACKFILLED)
 
 

@@ -113,7 +113,7 @@ def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> 
     if not changes:
         raise InvalidSchedule(f"nothing to change: give at least one of {', '.join(EDITABLE)}")
     if unknown := changes.keys() - set(EDITABLE):
-        raise InvalidOption("field", min(unknown), f"what can be changed is {', '.join(EDITABLE)}")
+        raise InvalidOption("field", min(unknown), f"be one of {', '.join(EDITABLE)}")
     own = {name: value for name, value in changes.items() if name not in JOB_FIELDS}
     of_job = {name: value for name, value in changes.items() if name in JOB_FIELDS}
     if any(own.get(name) is not None for name in WHEN):

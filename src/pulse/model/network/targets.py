@@ -276,30 +276,30 @@ def _refuse_port(port: int, rules: Rules) -> NoReturn:
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers an alarm brings along: none that would change the request's frame or speak in our name."""
     if len(headers) > HEADERS_LIMIT:
-        raise InvalidOption("headers", f"({len(headers)})", f"at most {HEADERS_LIMIT} are allowed")
+        raise InvalidOption("headers", len(headers), f"be at most {HEADERS_LIMIT}")
     checked: dict[str, str] = {}
     seen: set[str] = set()
     for name, value in headers.items():
         _check_header(name, value)
         if name.lower() in seen:
-            raise InvalidOption("headers", name, "it is there twice, in different cases")
+            raise InvalidOption("headers", name, "name each header once, in whatever case")
         seen.add(name.lower())
         checked[name] = value.strip(" \t")
     if sum(len(name) + len(value.encode()) + 4 for name, value in checked.items()) > HEADERS_SIZE_LIMIT:
-        raise InvalidOption("headers", "(all)", f"together they may have {HEADERS_SIZE_LIMIT >> 10} KiB")
+        raise InvalidOption("headers", "more", f"have at most {HEADERS_SIZE_LIMIT >> 10} KiB together")
     return checked
 
 
 def _check_header(name: object, value: object) -> None:
     """The value is not in the message: it may be a secret."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise InvalidOption("headers", str(name)[:60], "a name is made of letters, digits and -")
+        raise InvalidOption("headers", str(name)[:60], "have names of letters, digits and -")
     if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIXES):
-        raise InvalidOption("headers", name[:60], "Pulse sets it, or it belongs to the connection: leave it out")
+        raise InvalidOption("headers", name[:60], "leave out what Pulse sets itself or what belongs to the connection")
     if value == "…":
-        raise InvalidOption("headers", name[:60], "its value is hidden where it is shown: give the value itself")
+        raise InvalidOption("headers", name[:60], "have the value itself, which is hidden wherever it is shown")
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise InvalidOption("headers", name[:60], "a value is Latin-1 text in one line, without control characters")
+        raise InvalidOption("headers", name[:60], "have values of Latin-1 text in one line, without control characters")
 
 
 def check_bearer(name: str, token: str) -> None:

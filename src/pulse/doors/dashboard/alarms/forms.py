@@ -66,7 +66,7 @@ def read_headers(form: Mapping[str, str]) -> dict[str, str]:
     for line in filter(None, map(str.strip, fields.text_of(form, "headers").split("\n"))):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not colon:
-            raise InvalidOption("headers", "(not shown)", "write each on a line of its own, as Name: value")
+            raise InvalidOption("headers", "(not shown)", "be written one a line, as Name: value")
         found[name] = value
     return found
 

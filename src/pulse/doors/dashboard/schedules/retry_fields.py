@@ -35,7 +35,7 @@ def draw_retry(policy: RetryPolicy | None) -> dict[str, str]:
 def read_retry(form: Mapping[str, str]) -> RetryPolicy | None:
     kind = fields.text_of(form, "retry_kind") or RetryPolicy().kind
     if kind not in KINDS:
-        raise InvalidOption("retry kind", kind[:40], f"it is one of {', '.join(KINDS)}")
+        raise InvalidOption("retry kind", kind[:40], f"be one of {', '.join(KINDS)}")
     given: dict[str, Any] = {name: _read(form, name) for name in (*KINDS[kind], "most", "jitter")}
     policy = RetryPolicy(kind=kind, **{name: value for name, value in given.items() if value is not None})
     return None if policy == RetryPolicy() else policy

@@ -14,14 +14,14 @@ language plpgsql
 as $$
 begin
     if coalesce(name, '') = '' then
-        perform pulse.refuse(format('%s is empty: give it 1 to 200 characters', what));
+        perform pulse.refuse(format('%s must have 1 to 200 characters, not none', what));
     elsif length(name) > 200 then
-        perform pulse.refuse(format('%s %s… has %s characters: at most 200 are allowed',
-            what, quote_literal(left(name, 20)), length(name)));
+        perform pulse.refuse(format('%s must have at most 200 characters, not %s (%s…)',
+            what, length(name), quote_literal(left(name, 20))));
     elsif name ~ '[\u0001-\u001f\u007f-\u009f]' then
-        perform pulse.refuse(format('%s %s has control characters: use printable text', what, quote_literal(name)));
+        perform pulse.refuse(format('%s must be printable text, not %s', what, quote_literal(name)));
     elsif what = 'topic' and name = '*' then
-        perform pulse.refuse('topic ''*'' stands for all topics and cannot be the name of one');
+        perform pulse.refuse('topic must not be ''*'', which stands for all topics');
     end if;
 end
 $$;
@@ -43,8 +43,8 @@ begin
         found := null;
     end;
     if found is null or found < minimum or found > interval '3653 days' then
-        perform pulse.refuse(format('%s %s is not valid: it is a length of time from %s to ten years, such as 5m',
-            name, quote_literal(given), minimum));
+        perform pulse.refuse(format('%s must be a length of time from %s to ten years, such as 5m, not %s',
+            name, minimum, quote_literal(given)));
     end if;
     return found;
 end
@@ -62,18 +62,18 @@ begin
         return null;
     end if;
     if given !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|z|[+-][0-9]{2}(:?[0-9]{2})?)$' then
-        perform pulse.refuse(format('%s %s is not valid: it is an instant with a time zone, such as 2030-01-31T09:00:00Z',
+        perform pulse.refuse(format('%s must be an instant with a time zone, such as 2030-01-31T09:00:00Z, not %s',
             name, quote_literal(given)));
     end if;
     begin
         found := given::timestamptz;
     exception when others then
-        perform pulse.refuse(format('%s %s is not a date and time', name, quote_literal(given)));
+        perform pulse.refuse(format('%s must be a date and time, not %s', name, quote_literal(given)));
     end;
     if found > pulse.now() + interval '3653 days' then
-        perform pulse.refuse(format('%s %s is not valid: it is more than ten years away', name, quote_literal(given)));
+        perform pulse.refuse(format('%s must be at most ten years away, not %s', name, quote_literal(given)));
     elsif found < timestamptz '1970-01-01 00:00:00Z' then
-        perform pulse.refuse(format('%s %s is not valid: it is before 1970', name, quote_literal(given)));
+        perform pulse.refuse(format('%s must be 1970 or later, not %s', name, quote_literal(given)));
     end if;
     return found;
 end
@@ -89,8 +89,8 @@ begin
         return fallback;
     end if;
     if given !~ '^-?[0-9]{1,9}$' or given::int not between minimum and maximum then
-        perform pulse.refuse(format('%s %s is not valid: it is a whole number from %s to %s',
-            name, quote_literal(given), minimum, maximum));
+        perform pulse.refuse(format('%s must be a whole number from %s to %s, not %s',
+            name, minimum, maximum, quote_literal(given)));
     end if;
     return given::int;
 end
@@ -101,7 +101,7 @@ language plpgsql
 as $$
 begin
     if value is not null and (jsonb_typeof(value) <> 'number' or value::numeric not between minimum and maximum) then
-        perform pulse.refuse(format('%s %s is not valid: it is a number from %s to %s', what, value, minimum, maximum));
+        perform pulse.refuse(format('%s must be a number from %s to %s, not %s', what, minimum, maximum, value));
     end if;
 end
 $$;
@@ -117,21 +117,21 @@ begin
         return;
     end if;
     if jsonb_typeof(retry) <> 'object' then
-        perform pulse.refuse('retry is not valid: it is an object such as {"kind": "fixed", "base": 5}');
+        perform pulse.refuse('retry must be an object such as {"kind": "fixed", "base": 5}');
     end if;
     select key into unknown from jsonb_object_keys(retry) as key
     where key not in ('kind', 'base', 'factor', 'delays', 'most', 'jitter') limit 1;
     if unknown is not null then
-        perform pulse.refuse(format('unknown retry option %s: there are kind, base, factor, delays, most, jitter',
+        perform pulse.refuse(format('option of retry must be one of kind, base, factor, delays, most, jitter, not %s',
             quote_literal(unknown)));
     end if;
     if kind not in ('quadratic', 'exponential', 'fixed', 'list') then
-        perform pulse.refuse(format('retry kind %s is not valid: it is quadratic, exponential, fixed or list',
+        perform pulse.refuse(format('retry kind must be quadratic, exponential, fixed or list, not %s',
             quote_literal(kind)));
     end if;
     if retry ? 'delays' and jsonb_typeof(retry -> 'delays') <> 'array'
         or (kind = 'list') <> (coalesce(jsonb_array_length(retry -> 'delays'), 0) > 0) then
-        perform pulse.refuse('retry delays are not valid: kind list needs them and no other kind takes them');
+        perform pulse.refuse('retry delays must be given for kind list, and for no other kind');
     end if;
     perform pulse.check_number('retry base', retry -> 'base', 0, 315619200);
     perform pulse.check_number('retry most', retry -> 'most', 0, 315619200);
@@ -154,28 +154,28 @@ begin
     where key not in ('id', 'topic', 'priority', 'delay', 'run_at', 'max_attempts', 'retry', 'timeout', 'deadline',
         'unique_key', 'unique_window', 'result_ttl', 'tags', 'trace', 'notify') limit 1;
     if unknown is not null then
-        perform pulse.refuse(format('unknown option %s: there are id, topic, priority, delay, run_at, max_attempts, '
-            'retry, timeout, deadline, unique_key, unique_window, result_ttl, tags, trace, notify',
+        perform pulse.refuse(format('option must be one of id, topic, priority, delay, run_at, max_attempts, retry, '
+            'timeout, deadline, unique_key, unique_window, result_ttl, tags, trace, notify, not %s',
             quote_literal(unknown)));
     end if;
     if options ? 'delay' and options ? 'run_at' then
-        perform pulse.refuse('give either delay or run_at, not both');
+        perform pulse.refuse('delay must be left out where run_at is given');
     end if;
     if options ? 'unique_window' and not options ? 'unique_key' then
-        perform pulse.refuse('unique_window needs a unique_key');
+        perform pulse.refuse('unique_window must come with a unique_key');
     end if;
     if length(options ->> 'unique_key') not between 1 and 500 or octet_length(options ->> 'unique_key') > 1600 then
-        perform pulse.refuse('unique_key is not valid: it must have 1 to 500 characters, and at most 1600 bytes');
+        perform pulse.refuse('unique_key must have 1 to 500 characters, and at most 1600 bytes');
     end if;
     if options ? 'tags' and (jsonb_typeof(options -> 'tags') <> 'array' or jsonb_array_length(options -> 'tags') > 32) then
-        perform pulse.refuse('tags are not valid: they are an array of at most 32 names');
+        perform pulse.refuse('tags must be an array of at most 32 names');
     end if;
     if exists (select from jsonb_array_elements(options -> 'tags') as tag where jsonb_typeof(tag) <> 'string') then
-        perform pulse.refuse('tags are not valid: each of them is text');
+        perform pulse.refuse('tags must be texts');
     end if;
     perform pulse.check_name('tag', tag) from jsonb_array_elements_text(options -> 'tags') as tag;
     if jsonb_typeof(options -> 'trace') <> 'object' then
-        perform pulse.refuse('trace is not valid: it is an object such as {"traceparent": "…"}');
+        perform pulse.refuse('trace must be an object such as {"traceparent": "…"}');
     end if;
     perform pulse.check_retry(nullif(options -> 'retry', 'null'));
 end
@@ -213,16 +213,16 @@ begin
     perform pulse.check_name('topic', v_topic);
     perform pulse.check_options(options);
     if args is null then
-        perform pulse.refuse('args must be JSON, not null');
+        perform pulse.refuse('payload must be JSON, not null');
     elsif octet_length(args::text) > 1048576 then
-        perform pulse.refuse('args are larger than 1 MiB: store them elsewhere and submit a reference');
+        perform pulse.refuse('payload must be at most 1 MiB: store more elsewhere and submit a reference');
     end if;
 
     select pulse.bucket_of_topic(v_topic, buckets) into v_bucket from pulse.installation;
     v_id := coalesce((options ->> 'id')::uuid, pulse.make_id(clock_timestamp(), v_bucket, gen_random_uuid()));
     if pulse.bucket_of_id(v_id) <> v_bucket then
-        perform pulse.refuse(format('id %s is not valid: its last twelve bits must be %s, the bucket of topic %s',
-            v_id, v_bucket, quote_literal(v_topic)));
+        perform pulse.refuse(format('id must be a uuid whose last twelve bits are %s, the bucket of topic %s, not %s',
+            v_bucket, quote_literal(v_topic), v_id));
     end if;
     v_due := coalesce(pulse.instant_option(options, 'run_at'),
         pulse.now() + coalesce(pulse.length_option(options, 'delay', '0'), '0'));

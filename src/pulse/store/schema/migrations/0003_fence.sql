@@ -35,7 +35,7 @@ declare
     v_topic text;
 begin
     if octet_length(result::text) > 1048576 then
-        perform pulse.refuse('result is larger than 1 MiB: store it elsewhere and return a reference');
+        perform pulse.refuse('result must be at most 1 MiB: store more elsewhere and return a reference');
     end if;
     update pulse.jobs
     set status = 'COMPLETED',

@@ -28,35 +28,35 @@ begin
     where key not in ('id', 'topic', 'priority', 'delay', 'run_at', 'max_attempts', 'retry', 'timeout', 'deadline',
         'unique_key', 'unique_window', 'result_ttl', 'tags', 'trace', 'notify') limit 1;
     if unknown is not null then
-        perform pulse.refuse(format('unknown option %s: there are id, topic, priority, delay, run_at, max_attempts, '
-            'retry, timeout, deadline, unique_key, unique_window, result_ttl, tags, trace, notify',
+        perform pulse.refuse(format('option must be one of id, topic, priority, delay, run_at, max_attempts, retry, '
+            'timeout, deadline, unique_key, unique_window, result_ttl, tags, trace, notify, not %s',
             quote_literal(unknown)));
     end if;
     if options ? 'id' then
         octets := uuid_send((options ->> 'id')::uuid);
         if get_byte(octets, 6) >> 4 in (5, 8) and get_byte(octets, 8) >> 6 = 2 then
-            perform pulse.refuse(format('id %s is not valid: it must be a uuid of version 7 or 4, not %s: only the server '
-                'makes those of 5 and 8', options ->> 'id', get_byte(octets, 6) >> 4));
+            perform pulse.refuse(format('id must be a uuid of version 7 or 4 (only the server makes those of version 5 and 8), not %s',
+                options ->> 'id'));
         end if;
     end if;
     if options ? 'delay' and options ? 'run_at' then
-        perform pulse.refuse('give either delay or run_at, not both');
+        perform pulse.refuse('delay must be left out where run_at is given');
     end if;
     if options ? 'unique_window' and not options ? 'unique_key' then
-        perform pulse.refuse('unique_window needs a unique_key');
+        perform pulse.refuse('unique_window must come with a unique_key');
     end if;
     if length(options ->> 'unique_key') not between 1 and 500 or octet_length(options ->> 'unique_key') > 1600 then
-        perform pulse.refuse('unique_key is not valid: it must have 1 to 500 characters, and at most 1600 bytes');
+        perform pulse.refuse('unique_key must have 1 to 500 characters, and at most 1600 bytes');
     end if;
     if options ? 'tags' and (jsonb_typeof(options -> 'tags') <> 'array' or jsonb_array_length(options -> 'tags') > 32) then
-        perform pulse.refuse('tags are not valid: they are an array of at most 32 names');
+        perform pulse.refuse('tags must be an array of at most 32 names');
     end if;
     if exists (select from jsonb_array_elements(options -> 'tags') as tag where jsonb_typeof(tag) <> 'string') then
-        perform pulse.refuse('tags are not valid: each of them is text');
+        perform pulse.refuse('tags must be texts');
     end if;
     perform pulse.check_name('tag', tag) from jsonb_array_elements_text(options -> 'tags') as tag;
     if jsonb_typeof(options -> 'trace') <> 'object' then
-        perform pulse.refuse('trace is not valid: it is an object such as {"traceparent": "…"}');
+        perform pulse.refuse('trace must be an object such as {"traceparent": "…"}');
     end if;
     perform pulse.check_retry(nullif(options -> 'retry', 'null'));
 end
