@@ -92,7 +92,7 @@ class Bell(BaseHTTPRequestHandler):
             self.answer(401, str(error))
             return
         # A wake may come twice, if our answer to the first was lost. Its id is the same, and so is the job's key.
-        take_turn.using(unique=wake.id, unique_window="1d").enqueue(wake.payload)
+        take_turn.using(unique_key=wake.id, unique_window="1d").enqueue(wake.payload)
         self.answer(202, "up")
 
     def answer(self, status: int, text: str) -> None:

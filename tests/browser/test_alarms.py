@@ -38,7 +38,7 @@ async def log(
 
 async def some_alarms(house: House) -> Alarm:
     await set_one(house, name="trial-ends:41", label="Trial of Ada ends")
-    await set_one(house, name="digest", cron="0 8 * * 1", zone="Europe/Berlin", owner="mail")
+    await set_one(house, name="digest", cron="0 8 * * 1", tz="Europe/Berlin", owner="mail")
     failing = await set_one(
         house, name="trial-ends:42", label="Trial of Bob ends", payload='{"user": 42}', headers={"x-token": "hunter2"}
     )

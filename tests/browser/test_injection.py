@@ -161,7 +161,7 @@ async def plant_schedule(house: House, name: str) -> str:
     await change(house, "update pulse.fires set reason = $1 where schedule_id = $2", TEXT, made.id)
     if name != NAMES[-1]:  # which stays in the calendar
         await schedules.pause(made.id, reason=TEXT[:MANY])
-        await change(house, "update pulse.schedules set zone = $1 where id = $2", name, made.id)
+        await change(house, "update pulse.schedules set tz = $1 where id = $2", name, made.id)
     return str(made.id)
 
 
@@ -169,7 +169,7 @@ async def plant_alarm(house: House, name: str) -> str:
     new = NewAlarm(owner=name, name=name, label=name, url="http://127.0.0.1:9/", delay=HOUR, payload=JSON,
                    headers={"x-a": TEXTS[0][:40]})  # fmt: skip
     made = (await house.engine.alarms.set(new)).alarm
-    await change(house, "update pulse.alarms set last_error = $1, url = $2, zone = $3, failure_count = 1, "
+    await change(house, "update pulse.alarms set last_error = $1, url = $2, tz = $3, failure_count = 1, "
                         "idempotency_key = $3, headers = $4 where id = $5",
                  TEXT, TEXT[:MANY], name, json.dumps({name: name}), made.id)  # fmt: skip
     await change(house, "insert into pulse.deliveries "
@@ -195,8 +195,8 @@ def paths(view: str, planted: dict[str, list[str]]) -> list[str]:
 
 
 FIELDS = (
-    *("topic", "task", "tag", "since", "until", "error", "status", "range", "after", "next", "zone", "text", "owner"),
-    *("kind", "cron", "every", "at", "delay", "fire_at", "starts_at", "max_occurrences", "start", "end", "like"),
+    *("topic", "task", "tag", "since", "until", "error", "status", "range", "after", "next", "tz", "text", "owner"),
+    *("kind", "cron", "every", "run_at", "delay", "fire_at", "starts_at", "max_occurrences", "start", "end", "like"),
 )
 FILTERS = ("topic", "task", "tag", "text", "owner")
 QUERIES = (

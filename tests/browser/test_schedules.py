@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 
 async def make(house: House, name: str, **given: Any) -> Schedule:
-    if not {"every", "cron", "at"} & given.keys():
+    if not {"every", "cron", "run_at"} & given.keys():
         given["every"] = HOUR
     job = given.pop("job", a_new_job())
     return (await house.engine.schedules.create(NewSchedule(name=name, job=job, **given)))[0]
@@ -34,7 +34,7 @@ async def change(house: House, sql: str) -> None:
 
 
 async def some_schedules(house: House) -> None:
-    await make(house, "billing/invoices", cron="0 9 * * 1-5", zone="Europe/Berlin")
+    await make(house, "billing/invoices", cron="0 9 * * 1-5", tz="Europe/Berlin")
     await make(house, "cache/warm", every=timedelta(minutes=5), job=a_new_job(task="warm_cache", topic="cache"))
     await make(house, "report/monthly", cron="30 2 1 * *", job=a_new_job(task="monthly_report"))
     await make(house, "cleanup/nightly", cron="0 3 * * *", job=a_new_job(task="cleanup"))
@@ -100,7 +100,7 @@ async def test_a_filter_keeps_what_is_typed_while_the_list_lives(house: House, v
 @pytest.mark.parametrize("kind", ["light", "phone"])
 async def test_one_schedule_with_its_log(house: House, visiting: Visiting, kind: str) -> None:
     berlin = await make(
-        house, "a/b ü", cron="30 2 * * *", zone="Europe/Berlin", job=a_new_job(topic="mail", tags=("eu",))
+        house, "a/b ü", cron="30 2 * * *", tz="Europe/Berlin", job=a_new_job(topic="mail", tags=("eu",))
     )
     end = datetime.now(UTC) - timedelta(days=1)
     await house.engine.schedules.backfill(berlin.id, start=end - timedelta(days=3), end=end, limit=10)
@@ -150,7 +150,7 @@ async def test_it_is_paused_resumed_triggered_and_deleted(house: House, visiting
 
 
 async def test_the_past_is_made_up_for_after_a_look(house: House, visiting: Visiting) -> None:
-    await make(house, "hourly", cron="0 * * * *", zone="Asia/Kolkata")
+    await make(house, "hourly", cron="0 * * * *", tz="Asia/Kolkata")
     visit = await visiting(timezone_id="America/New_York")
     page = await visit.go("/schedules/hourly")
 
@@ -199,7 +199,7 @@ async def test_a_schedule_is_made_with_a_look_ahead_while_typing(house: House, v
 
     await visit.said("weekdays is made")
     made = await house.engine.schedules.get("weekdays")
-    assert (made.timed.cron, made.timed.zone, made.job.payload) == ("0 9 * * 1-5", "Asia/Tokyo", '{"to": "all"}')
+    assert (made.timed.cron, made.timed.tz, made.job.payload) == ("0 9 * * 1-5", "Asia/Tokyo", '{"to": "all"}')
     assert made.job.retry == RetryPolicy(kind="list", delays=(10, 60))
 
 
@@ -217,7 +217,7 @@ async def test_a_schedule_is_edited(house: House, visit: Visit) -> None:
     await page.get_by_role("button", name="Save").click()
 
     await visit.said("daily is changed: at")
-    assert (await house.engine.schedules.get("daily")).timed.at == datetime(2035, 1, 1, 9, 30, tzinfo=UTC)
+    assert (await house.engine.schedules.get("daily")).timed.run_at == datetime(2035, 1, 1, 9, 30, tzinfo=UTC)
 
 
 async def test_names_payloads_and_errors_of_others_are_only_text(house: House, visit: Visit) -> None:

@@ -71,8 +71,8 @@ def _offset(place: ZoneInfo, instant: int) -> int:
 @cache
 def of_cron(text: str, zone_name: str, begin: int, end: int) -> Sequence[int]:
     """All of them, from one instant and before another."""
-    fields, zone = read(text), zone_of(zone_name, begin, end)
-    found = set(_real_minutes(fields, zone) if fields.is_wild else _wall_times(fields, zone))
+    fields, tz = read(text), zone_of(zone_name, begin, end)
+    found = set(_real_minutes(fields, tz) if fields.is_wild else _wall_times(fields, tz))
     return sorted(instant for instant in found if begin <= instant < end)
 
 
@@ -81,23 +81,23 @@ def of_interval(every: int, anchor: int, begin: int, end: int) -> Sequence[int]:
     return range(first, end, every)
 
 
-def _real_minutes(fields: Fields, zone: Zone) -> Iterator[int]:
+def _real_minutes(fields: Fields, tz: Zone) -> Iterator[int]:
     hours, minutes = set(fields.hours), set(fields.minutes)
-    for number, offset in enumerate(zone.offsets):
-        wall = zone.first + number * MINUTE + offset
+    for number, offset in enumerate(tz.offsets):
+        wall = tz.first + number * MINUTE + offset
         if wall % HOUR // MINUTE in minutes and wall % DAY // HOUR in hours and fields.has(_date(wall - wall % DAY)):
             yield wall - offset
 
 
-def _wall_times(fields: Fields, zone: Zone) -> Iterator[int]:
-    begin, end = zone.first + DAY, zone.first + len(zone.offsets) * MINUTE - DAY
-    jumps, offsets = list(zone.jumps()), sorted(set(zone.offsets), reverse=True)
+def _wall_times(fields: Fields, tz: Zone) -> Iterator[int]:
+    begin, end = tz.first + DAY, tz.first + len(tz.offsets) * MINUTE - DAY
+    jumps, offsets = list(tz.jumps()), sorted(set(tz.offsets), reverse=True)
     for day in range(begin - begin % DAY, end, DAY):
         if fields.has(_date(day)):
             for hour in fields.hours:
                 for minute in fields.minutes:
                     wall = day + hour * HOUR + minute * MINUTE
-                    passes = [wall - offset for offset in offsets if zone.offset(wall - offset) == offset]
+                    passes = [wall - offset for offset in offsets if tz.offset(wall - offset) == offset]
                     yield min(passes) if passes else _jump_over(wall, jumps)
 
 

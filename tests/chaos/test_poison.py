@@ -65,7 +65,7 @@ async def crash_processes(stage: Stage, *, crashing: int, neighbours: int) -> No
     wrong = [
         f"{job_id}: charged {charged[job_id]}, {story.jobs[job_id]['last_error']!r}"
         for job_id in poison
-        if charged[job_id] != BRIEF.attempts or "SIGSEGV" not in str(story.jobs[job_id]["last_error"])
+        if charged[job_id] != BRIEF.max_attempts or "SIGSEGV" not in str(story.jobs[job_id]["last_error"])
     ]
     touched = [f"{job_id}: charged {charged[job_id]}" for job_id in story.jobs.keys() - poison if charged[job_id] != 1]
     stage.figure("jobs whose handler segfaults", len(poison))
@@ -99,7 +99,7 @@ async def kill_from_within(stage: Stage, *, poison: int, neighbours: int, patien
     wrong = [
         f"{job_id}: charged {charged[job_id]}, {story.jobs[job_id]['last_error']!r}"
         for job_id in killing
-        if charged[job_id] != BRIEF.attempts or story.jobs[job_id]["last_error"] != checks.EXPIRED
+        if charged[job_id] != BRIEF.max_attempts or story.jobs[job_id]["last_error"] != checks.EXPIRED
     ]
     others = story.jobs.keys() - killing
     stage.figure("jobs whose handler kills its worker", len(killing))
@@ -110,7 +110,7 @@ async def kill_from_within(stage: Stage, *, poison: int, neighbours: int, patien
     checks.hold(
         checks.always(story, _expected(submitted, killing)),
         checks.reaped_alive(story, stage.fleet.absences),
-        checks.say(f"killers that were not charged {BRIEF.attempts} times as {checks.EXPIRED!r}", wrong),
+        checks.say(f"killers that were not charged {BRIEF.max_attempts} times as {checks.EXPIRED!r}", wrong),
     )
 
 

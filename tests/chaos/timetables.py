@@ -62,15 +62,15 @@ def occurrences(given: Given, now: int, span: Span) -> Sequence[int]:
         anchor = seconds(starts_at) if starts_at else now
         return almanac.of_interval(int(given["every"].total_seconds()), anchor, begin, end)
     if "cron" in given:
-        found = almanac.of_cron(given["cron"], given["zone"], span.begin, span.horizon)
+        found = almanac.of_cron(given["cron"], given["tz"], span.begin, span.horizon)
         return found[bisect_left(found, begin) : bisect_left(found, end)]
-    at = seconds(given["at"]) if "at" in given else now + int(given["after"].total_seconds())
+    at = seconds(given["run_at"]) if "run_at" in given else now + int(given["delay"].total_seconds())
     return [at] if begin <= at < end else []
 
 
 def make(random: Random, name: str, kind: str, now: int, span: Span) -> tuple[NewSchedule, Foretold]:
     while True:
-        given: Given = {"zone": random.choice(ZONES)} | KINDS[kind](random, now, span)
+        given: Given = {"tz": random.choice(ZONES)} | KINDS[kind](random, now, span)
         found = occurrences(given, now, span)
         if found:
             break
@@ -86,8 +86,8 @@ def make(random: Random, name: str, kind: str, now: int, span: Span) -> tuple[Ne
         max_occurrences=given.get("max_occurrences"),
         jitter=int(given["jitter"].total_seconds()) if "jitter" in given else None,
         created_at=now,
-        is_once=bool(given.keys() & {"at", "after"}),
-        is_endless=not given.keys() & {"at", "after", "ends_at", "starts_at", "max_occurrences"},
+        is_once=bool(given.keys() & {"run_at", "delay"}),
+        is_endless=not given.keys() & {"run_at", "delay", "ends_at", "starts_at", "max_occurrences"},
     )
     return NewSchedule(name=name, job=job, **given), foretold
 
@@ -148,7 +148,7 @@ def rare(random: Random, now: int, span: Span) -> Given:
 
 def once(random: Random, now: int, span: Span) -> Given:
     after = random.randrange(1, max(2, span.end - now))
-    timed: Given = {"at": instant(now + after)} if random.random() < 0.5 else {"after": timedelta(seconds=after)}
+    timed: Given = {"run_at": instant(now + after)} if random.random() < 0.5 else {"delay": timedelta(seconds=after)}
     return timed | {"catch_up": random.choice(list(CatchUp))}
 
 

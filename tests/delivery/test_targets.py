@@ -80,7 +80,7 @@ def test_there_are_enough_hostile_urls() -> None:
         ("https://exa%6dple.com/", "percent-encoded"),
         ("https://exam ple.com/", "whitespace"),
         ("https://example.com\\@evil.test/", "backslashes"),
-        ("https://[fe80::1%25eth0]/", "zone"),
+        ("https://[fe80::1%25eth0]/", "tz"),
         ("https://[::1/", "brackets"),
         ("https://[1.2.3.4]/", "not an IPv6 address"),
         ("https://a..b/", "looked up"),

@@ -49,7 +49,7 @@ async def drawn(http: Http, path: str) -> dict[str, str]:
 
 
 async def make(engine: Engine, name: str, **given: Any) -> Schedule:
-    if not {"every", "cron", "at"} & given.keys():
+    if not {"every", "cron", "run_at"} & given.keys():
         given["every"] = timedelta(hours=1)
     job = given.pop("job", None) or a_new_job()
     return (await engine.schedules.create(NewSchedule(name=name, job=job, **given)))[0]

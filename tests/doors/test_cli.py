@@ -394,12 +394,12 @@ def test_ages_read_as_people_say_them(passed: timedelta, text: str) -> None:
     assert age(now - passed, now) == text
 
 
-@pytest.mark.parametrize("zone", ["America/Chicago", "Asia/Kolkata", "UTC"])
-def test_times_say_their_distance_from_utc(pulse: Pulse, zone: str) -> None:
+@pytest.mark.parametrize("tz", ["America/Chicago", "Asia/Kolkata", "UTC"])
+def test_times_say_their_distance_from_utc(pulse: Pulse, tz: str) -> None:
     job = pulse.get(pulse.submit())
-    local = job.submitted_at.astimezone(ZoneInfo(zone)).isoformat(sep=" ", timespec="seconds")
+    local = job.submitted_at.astimezone(ZoneInfo(tz)).isoformat(sep=" ", timespec="seconds")
 
-    shown, listed = (run_process("jobs", *args, **pulse.env, TZ=zone).stdout for args in (["show", job.id], ["list"]))
+    shown, listed = (run_process("jobs", *args, **pulse.env, TZ=tz).stdout for args in (["show", job.id], ["list"]))
 
     assert re.search(rf"^submitted_at +{re.escape(local)} \(", shown, re.MULTILINE)
     assert local in listed

@@ -52,7 +52,7 @@ class Pulse:
         return call_json("alarms", *args, **self.env | env)
 
     def set(self, *args: object) -> Alarm:
-        return self.get(self.json("set", *(args or ("n", "--in", "1h")), "--url", URL)["id"])
+        return self.get(self.json("set", *(args or ("n", "--delay", "1h")), "--url", URL)["id"])
 
     def get(self, key: str, owner: str | None = None) -> Alarm:
         return use(self.settings, lambda engine: engine.alarms.get(key, owner=owner))
@@ -63,8 +63,10 @@ class Pulse:
     def execute(self, sql: str, *args: object) -> None:
         async def work() -> None:
             conn = await asyncpg.connect(self.settings.database_url)
-            await conn.execute(sql, *args)
-            await conn.close()
+            try:
+                await conn.execute(sql, *args)
+            finally:  # or uvloop waits for it for ever
+                await conn.close()
 
         run(work())
 
@@ -134,29 +136,38 @@ def test_without_a_database_the_exit_code_says_so() -> None:
 
 def test_all_that_an_alarm_is_can_be_said(pulse: Pulse) -> None:
     flags = ["--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--url", URL, "--payload", '{"a": 1}', "--label", "tea"]
-    flags += ["--header", "x-team=a=b", "--header", "Authorization=Bearer geheim", "--owner", "shop", "--key", "k"]
+    flags += [
+        "--header",
+        "x-team=a=b",
+        "--header",
+        "Authorization=Bearer geheim",
+        "--owner",
+        "shop",
+        "--idempotency-key",
+        "k",
+    ]
 
     document = pulse.json("set", "standup", *flags, "--max-failures", "0")
 
     alarm = pulse.get("standup", owner="shop")
-    assert (alarm.cron, alarm.zone, alarm.url, alarm.label) == ("0 9 * * 1-5", "Europe/Berlin", URL, "tea")
+    assert (alarm.cron, alarm.tz, alarm.url, alarm.label) == ("0 9 * * 1-5", "Europe/Berlin", URL, "tea")
     assert alarm.headers == {"x-team": "…", "Authorization": "…"}
     assert (alarm.owner, alarm.idempotency_key, alarm.max_failures) == ("shop", "k", 0)
     assert document["payload"] == {"a": 1}
     assert (document["id"], document["created"], document["status"]) == (str(alarm.id), True, "active")
-    assert (document["cron_expr"], document["timezone"]) == (alarm.cron, alarm.zone)
+    assert (document["cron_expr"], document["tz"]) == (alarm.cron, alarm.tz)
     assert pulse.json("set", "standup", *flags, "--max-failures", "0")["created"] is False
 
 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["tea", "--in", "1h"], r"Set tea: once, at [\d: -]+\+00:00; next in (59 min|1 h)\.\n"),
+        (["tea", "--delay", "1h"], r"Set tea: once, at [\d: -]+\+00:00; next in (59 min|1 h)\.\n"),
         (
             ["tea", "--cron", "0 9 * * *", "--tz", "Asia/Tokyo"],
             r"Set tea: at 09:00 every day, Asia/Tokyo; next in .*\.\n",
         ),
-        (["--at", "{soon}"], r"Set [0-9a-f-]{36}: once, at [\d: -]+\+00:00; next in (399|400) d\.\n"),
+        (["--fire-at", "{soon}"], r"Set [0-9a-f-]{36}: once, at [\d: -]+\+00:00; next in (399|400) d\.\n"),
     ],
 )
 def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str) -> None:
@@ -169,21 +180,21 @@ def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str)
 @pytest.mark.parametrize(
     ("flags", "exit_code", "says"),
     [
-        ([], 2, "when? Give --in 10m, --at 2026-12-31T18:00:00+01:00 or --cron"),
-        (["--in", "1h", "--cron", "@daily"], 2, "--in and --cron exclude each other"),
-        (["--in", "1h", "--tz", "UTC"], 2, "--tz goes with --cron"),
-        (["--in", "soon"], 2, "soon"),
-        (["--in", "0s"], 1, "once alarm requires delay_seconds or fire_at"),
-        (["--at", "tomorrow"], 2, "invalid fire_at 'tomorrow' (want RFC3339)"),
-        (["--at", "2030-01-01 09:00"], 2, "invalid fire_at '2030-01-01 09:00' (want RFC3339)"),
-        (["--at", "2020-01-01T00:00:00Z"], 1, "fire_at 2020-01-01T00:00:00+00:00 is not in the future"),
+        ([], 2, "when? Give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron"),
+        (["--delay", "1h", "--cron", "@daily"], 2, "--delay and --cron exclude each other"),
+        (["--delay", "1h", "--tz", "UTC"], 2, "--tz goes with --cron"),
+        (["--delay", "soon"], 2, "soon"),
+        (["--delay", "0s"], 1, "once alarm requires delay_seconds or fire_at"),
+        (["--fire-at", "tomorrow"], 2, "invalid fire_at 'tomorrow' (want RFC3339)"),
+        (["--fire-at", "2030-01-01 09:00"], 2, "invalid fire_at '2030-01-01 09:00' (want RFC3339)"),
+        (["--fire-at", "2020-01-01T00:00:00Z"], 1, "fire_at 2020-01-01T00:00:00+00:00 is not in the future"),
         (["--cron", "61 * * * *"], 1, "61"),
         (["--cron", "@daily", "--tz", "Europe/Berlim"], 1, "Europe/Berlin"),
-        (["--in", "1h", "--payload", "{"], 2, "write JSON"),
-        (["--in", "1h", "--header", "nothing"], 2, "'nothing' is not NAME=VALUE"),
-        (["--in", "1h", "--header", "host=x"], 1, "host"),
-        (["--in", "1h", "--max-failures", "101"], 2, "101"),
-        (["--in", "1h", "--url", "https://10.0.0.1/"], 1, "10.0.0.1 is not a public address"),
+        (["--delay", "1h", "--payload", "{"], 2, "write JSON"),
+        (["--delay", "1h", "--header", "nothing"], 2, "'nothing' is not NAME=VALUE"),
+        (["--delay", "1h", "--header", "host=x"], 1, "host"),
+        (["--delay", "1h", "--max-failures", "101"], 2, "101"),
+        (["--delay", "1h", "--url", "https://10.0.0.1/"], 1, "10.0.0.1 is not a public address"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(
@@ -199,23 +210,23 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
 
 
 def test_a_key_that_was_used_for_another_is_a_conflict(pulse: Pulse) -> None:
-    pulse.set("--in", "1h", "--key", "k")
+    pulse.set("--delay", "1h", "--idempotency-key", "k")
 
-    assert pulse("set", "--in", "2h", "--url", URL, "--key", "k").exit_code == 4
+    assert pulse("set", "--delay", "2h", "--url", URL, "--idempotency-key", "k").exit_code == 4
 
 
 def test_without_a_url_there_has_to_be_a_default_target(settings: Settings) -> None:
     pulse = Pulse(settings)
 
-    assert "no default target" in pulse("set", "--in", "1h").stderr
-    assert pulse.json("set", "--in", "1h", PULSE_ALARM_TARGET="http://127.0.0.1:9/")["url"] is None
+    assert "no default target" in pulse("set", "--delay", "1h").stderr
+    assert pulse.json("set", "--delay", "1h", PULSE_ALARM_TARGET="http://127.0.0.1:9/")["url"] is None
 
 
 # --- looking
 
 
 def test_a_list_is_filtered_and_goes_on(pulse: Pulse) -> None:
-    made = [pulse.set(f"n{n}", "--in", "1h", "--label", f"l{n % 2}", "--owner", f"o{n % 2}") for n in range(4)]
+    made = [pulse.set(f"n{n}", "--delay", "1h", "--label", f"l{n % 2}", "--owner", f"o{n % 2}") for n in range(4)]
     pulse("pause", "n3", "--owner", "o1")
     pulse("cancel", made[0].id)
 
@@ -237,7 +248,7 @@ def test_a_list_is_filtered_and_goes_on(pulse: Pulse) -> None:
 
 def test_a_table_says_how_each_stands(pulse: Pulse) -> None:
     for name in ("waiting", "paused", "retrying", "failed", "ringing", "due"):
-        pulse.set(name, "--in", "1h")
+        pulse.set(name, "--delay", "1h")
     pulse("pause", "paused")
     pulse.execute("update pulse.alarms set failure_count = 2, last_error = 'no' where name = 'retrying'")
     pulse.execute(
@@ -280,7 +291,7 @@ def test_a_page_has_everything_and_the_last_deliveries(pulse: Pulse) -> None:
 
 
 def test_deliveries_come_in_pages(pulse: Pulse) -> None:
-    alarm = pulse.set("n", "--in", "1h")
+    alarm = pulse.set("n", "--delay", "1h")
     assert "Nobody has tried to deliver n yet." in pulse("deliveries", "n").output
     for number in range(1, 4):
         pulse.log(alarm, number, "failed", error="no route to host")
@@ -296,7 +307,7 @@ def test_deliveries_come_in_pages(pulse: Pulse) -> None:
 
 def test_what_others_wrote_does_not_command_the_terminal(settings: Settings) -> None:
     pulse = Pulse(settings)
-    alarm = pulse.set("n", "--in", "1h", "--payload", json.dumps(NASTY), "--label", NASTY)
+    alarm = pulse.set("n", "--delay", "1h", "--payload", json.dumps(NASTY), "--label", NASTY)
     pulse.log(alarm, 1, "failed", error=NASTY, answer=NASTY)
 
     for args in (["list"], ["show", "n"], ["deliveries", "n"], ["list", "--json"], ["show", "n", "--json"]):
@@ -308,7 +319,7 @@ def test_what_others_wrote_does_not_command_the_terminal(settings: Settings) -> 
 
 def test_a_narrow_terminal_gets_what_matters(settings: Settings) -> None:
     pulse = Pulse(settings)
-    pulse.set("a rather long name of an alarm", "--in", "1h", "--label", "and a label")
+    pulse.set("a rather long name of an alarm", "--delay", "1h", "--label", "and a label")
 
     ended = run_on_terminal("alarms", "list", columns=80, env=pulse.env)
 
@@ -322,7 +333,7 @@ def test_a_narrow_terminal_gets_what_matters(settings: Settings) -> None:
 def test_on_a_narrow_terminal_alarms_of_one_name_are_told_apart_by_their_owners(settings: Settings) -> None:
     pulse = Pulse(settings)
     for owner in ("shop", "warehouse"):
-        pulse.set("trial-ends:42", "--at", "2030-12-31T18:00:00Z", "--owner", owner)
+        pulse.set("trial-ends:42", "--fire-at", "2030-12-31T18:00:00Z", "--owner", owner)
     pulse.execute("update pulse.alarms set failure_count = 2, last_error = 'no'")
 
     ended = run_on_terminal("alarms", "list", columns=80, env=pulse.env)
@@ -334,7 +345,7 @@ def test_on_a_narrow_terminal_alarms_of_one_name_are_told_apart_by_their_owners(
 
 def test_on_a_narrow_terminal_an_alarm_without_a_name_has_its_id_whole(settings: Settings) -> None:
     pulse = Pulse(settings)
-    named, unnamed = pulse.set("a-name", "--in", "1h"), pulse.set("--in", "1h")
+    named, unnamed = pulse.set("a-name", "--delay", "1h"), pulse.set("--delay", "1h")
 
     ended = run_on_terminal("alarms", "list", columns=80, env=pulse.env)
 
@@ -362,7 +373,7 @@ def test_an_alarm_is_paused_resumed_fired_and_cancelled(pulse: Pulse) -> None:
 
 def test_what_is_fired_is_due_now(settings: Settings) -> None:
     pulse = Pulse(settings)  # a server would deliver it meanwhile
-    alarm = pulse.set("n", "--in", "1h")
+    alarm = pulse.set("n", "--delay", "1h")
 
     assert pulse("fire", "n").output == "n is to be delivered now.\n"
 
@@ -373,7 +384,7 @@ def test_what_is_fired_is_due_now(settings: Settings) -> None:
 
 
 def test_an_alarm_is_its_owners(pulse: Pulse) -> None:
-    alarm = pulse.set("n", "--in", "1h", "--owner", "shop")
+    alarm = pulse.set("n", "--delay", "1h", "--owner", "shop")
 
     assert pulse("show", "n").exit_code == 3
     assert pulse("show", "n", "--owner", "bob").exit_code == 3
@@ -412,7 +423,7 @@ async def test_through_a_server_the_secret_is_for_those_who_set_such_alarms(sett
             for scope, token in tokens.items()
         }
         mine = await asyncio.to_thread(
-            Pulse(settings, url).json, "set", "--in", "1h", "--url", URL, PULSE_TOKEN=tokens["alarms"]
+            Pulse(settings, url).json, "set", "--delay", "1h", "--url", URL, PULSE_TOKEN=tokens["alarms"]
         )
     finally:
         served.stop()

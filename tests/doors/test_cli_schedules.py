@@ -91,7 +91,7 @@ class Pulse:
     def move_back(self, name: str, by: str) -> None:
         by = f"interval '{by}'"
         self.execute(
-            f"update pulse.schedules set next_run_at = next_run_at - {by}, at = at - {by} where name = $1", name
+            f"update pulse.schedules set next_run_at = next_run_at - {by}, run_at = run_at - {by} where name = $1", name
         )
 
     def log(self, schedule: Schedule, outcome: str, at: datetime, **more: Any) -> None:
@@ -104,8 +104,10 @@ class Pulse:
     def execute(self, sql: str, *args: object) -> None:
         async def work() -> None:
             conn = await asyncpg.connect(self.settings.database_url)
-            await conn.execute(sql, *args)
-            await conn.close()
+            try:
+                await conn.execute(sql, *args)
+            finally:  # or uvloop waits for it for ever
+                await conn.close()
 
         run(work())
 
@@ -171,7 +173,7 @@ def test_all_that_can_be_edited_has_a_flag() -> None:
     "args",
     [
         *(["show"], ["fires"], ["preview"], ["pause"], ["resume"], ["trigger"]),
-        *(["edit", "--max", "3"], ["delete", "--yes"], ["backfill", "--from", "2d", "--to", "1d"]),
+        *(["edit", "--max-occurrences", "3"], ["delete", "--yes"], ["backfill", "--from", "2d", "--to", "1d"]),
     ],
 )
 def test_what_is_not_there_is_not_found(pulse: Pulse, args: list[str]) -> None:
@@ -210,8 +212,8 @@ def test_what_was_made_is_told_in_words_with_the_occurrences_to_come(pulse: Puls
         (["--cron", "*/15 9-17 * * 1-5"], "cron", "every 15 minutes from 09:00 to 17:45 on Monday to Friday, UTC"),
         (["--cron", "@every 90s"], "interval", "every 1m30s"),
         (["--every", "6h"], "interval", "every 6h"),
-        (["--at", "{soon}"], "once", "once, at {soon:%Y-%m-%d %H:%M:%S}+00:00."),
-        (["--after", "10m"], "once", "once, at 20"),
+        (["--run-at", "{soon}"], "once", "once, at {soon:%Y-%m-%d %H:%M:%S}+00:00."),
+        (["--delay", "10m"], "once", "once, at 20"),
     ],
 )
 def test_when_can_be_said_in_four_ways(pulse: Pulse, flags: list[str], kind: str, words: str) -> None:
@@ -222,9 +224,29 @@ def test_when_can_be_said_in_four_ways(pulse: Pulse, flags: list[str], kind: str
 
 
 def test_every_flag_is_kept(pulse: Pulse) -> None:
-    job = ["--args", '{"to": "ada"}', "--topic", "mail", "--priority", "-5", "--max-attempts", "7", "--timeout", "30s"]
+    job = [
+        "--payload",
+        '{"to": "ada"}',
+        "--topic",
+        "mail",
+        "--priority",
+        "-5",
+        "--max-attempts",
+        "7",
+        "--timeout",
+        "30s",
+    ]
     job += ["--result-ttl", "2d", "--tag", "a", "--tag", "b"]
-    when = ["--starts", SOON.isoformat(), "--ends", LATER.isoformat(), "--max", "9", "--tz", "Asia/Tokyo"]
+    when = [
+        "--starts-at",
+        SOON.isoformat(),
+        "--ends-at",
+        LATER.isoformat(),
+        "--max-occurrences",
+        "9",
+        "--tz",
+        "Asia/Tokyo",
+    ]
     policy = ["--jitter", "10s", "--catch-up", "replay", "--replay-limit", "8", "--overlap", "buffer_one"]
 
     made = pulse.create("s", *DAILY, *job, *when, *policy)
@@ -239,7 +261,7 @@ def test_every_flag_is_kept(pulse: Pulse) -> None:
         result_ttl=timedelta(days=2),
         tags=("a", "b"),
     )
-    assert (made.timed.cron, made.timed.zone) == ("0 9 * * *", "Asia/Tokyo")
+    assert (made.timed.cron, made.timed.tz) == ("0 9 * * *", "Asia/Tokyo")
     assert (made.timed.starts_at, made.timed.ends_at) == (SOON, LATER)
     assert (made.max_occurrences, made.jitter) == (9, timedelta(seconds=10))
     assert (made.catch_up, made.replay_limit, made.overlap) == (CatchUp.REPLAY, 8, Overlap.BUFFER_ONE)
@@ -247,9 +269,9 @@ def test_every_flag_is_kept(pulse: Pulse) -> None:
 
 
 def test_the_same_again_is_unchanged_and_another_is_a_conflict(pulse: Pulse) -> None:
-    made = pulse.create("report", *DAILY, "--args", '{"to":"ada"}')
+    made = pulse.create("report", *DAILY, "--payload", '{"to":"ada"}')
 
-    again = pulse("create", "report", *DAILY, "--args", '{ "to": "ada" }')
+    again = pulse("create", "report", *DAILY, "--payload", '{ "to": "ada" }')
     other = pulse("create", "report", "--task", "shop.report", "--cron", "0 10 * * *")
 
     assert again.exit_code == 0
@@ -260,7 +282,7 @@ def test_the_same_again_is_unchanged_and_another_is_a_conflict(pulse: Pulse) -> 
 
 
 def test_what_is_over_does_not_begin_again_unsaid(pulse: Pulse) -> None:
-    once = ("reminder", "--task", "t", "--after", "1h")
+    once = ("reminder", "--task", "t", "--delay", "1h")
     pulse.create(*once)
     pulse.fire_late("reminder", "2 hours")
 
@@ -284,14 +306,18 @@ def test_create_in_json(pulse: Pulse) -> None:
         (["--cron", "@daily"], 2, "--task"),
         (["--task", "t"], 2, "when? Give --cron '0 9 * * 1-5', --every 15m"),
         (["--task", "t", "--cron", "@daily", "--every", "5m"], 2, "--cron and --every exclude each other"),
-        (["--task", "t", "--at", "2100-01-01T00:00:00Z", "--after", "5m"], 2, "--at and --after exclude each other"),
-        (["--task", "t", "--at", "tomorrow"], 2, "invalid at 'tomorrow' (want RFC3339), for example 2026-"),
-        (["--task", "t", "--at", "2100-01-01T00:00:00"], 2, "add one, such as 2100-01-01T00:00:00Z.\n"),
-        (["--task", "t", "--at", "2020-01-01T00:00:00Z"], 1, "is not in the future"),
-        (["--task", "t", "--after", "soon"], 2, "is not a duration"),
+        (
+            ["--task", "t", "--run-at", "2100-01-01T00:00:00Z", "--delay", "5m"],
+            2,
+            "--run-at and --delay exclude each other",
+        ),
+        (["--task", "t", "--run-at", "tomorrow"], 2, "invalid run_at 'tomorrow' (want RFC3339), for example 2026-"),
+        (["--task", "t", "--run-at", "2100-01-01T00:00:00"], 2, "add one, such as 2100-01-01T00:00:00Z.\n"),
+        (["--task", "t", "--run-at", "2020-01-01T00:00:00Z"], 1, "is not in the future"),
+        (["--task", "t", "--delay", "soon"], 2, "is not a duration"),
         (["--task", "t", "--every", "1ms"], 1, "from 1s to ten years"),
-        ([*DAILY, "--starts", "2026"], 2, "invalid starts '2026' (want RFC3339)"),
-        ([*DAILY, "--starts", "{later}", "--ends", "{soon}"], 1, "is not before ends_at"),
+        ([*DAILY, "--starts-at", "2026"], 2, "invalid starts_at '2026' (want RFC3339)"),
+        ([*DAILY, "--starts-at", "{later}", "--ends-at", "{soon}"], 1, "is not before ends_at"),
         ([*DAILY, "--tz", "Europe/Berln"], 1, "did you mean 'Europe/Berlin'?"),
         (["--task", "t", "--cron", "0 0 * * 7"], 1, "'7' is out of range"),
         (["--task", "t", "--cron", "0 0 31 2 *"], 1, "yields no future time"),
@@ -299,9 +325,9 @@ def test_create_in_json(pulse: Pulse) -> None:
         ([*DAILY, "--overlap", "never"], 2, "'never' is not one of 'allow', 'skip', 'buffer_one'"),
         ([*DAILY, "--replay-limit", "1001"], 2, "1<=x<=1000"),
         ([*DAILY, "--priority", "101"], 2, "-100<=x<=100"),
-        ([*DAILY, "--max", "0"], 2, "x>=1"),
-        ([*DAILY, "--args", "{to"], 2, """write an object, as in '{"to": "ada"}'"""),
-        ([*DAILY, "--args", "[1]"], 2, "arguments go by their names"),
+        ([*DAILY, "--max-occurrences", "0"], 2, "x>=1"),
+        ([*DAILY, "--payload", "{to"], 2, """write an object, as in '{"to": "ada"}'"""),
+        ([*DAILY, "--payload", "[1]"], 2, "arguments go by their names"),
         ([*DAILY, "--topic", "*"], 1, "stands for all topics"),
     ],
 )
@@ -317,7 +343,7 @@ def test_what_makes_no_schedule_is_refused(pulse: Pulse, flags: list[str], code:
 
 
 def test_only_what_is_given_changes(pulse: Pulse) -> None:
-    before = pulse.create("report", *DAILY, "--tz", "Asia/Tokyo", "--args", '{"to": "ada"}', "--tag", "a")
+    before = pulse.create("report", *DAILY, "--tz", "Asia/Tokyo", "--payload", '{"to": "ada"}', "--tag", "a")
 
     result = pulse("edit", "report", "--overlap", "skip", "--topic", "mail")
 
@@ -336,10 +362,27 @@ def test_another_way_to_say_when_replaces_the_first(pulse: Pulse) -> None:
 
 
 def test_what_is_there_can_be_taken_away(pulse: Pulse) -> None:
-    given = ["--starts", SOON.isoformat(), "--ends", LATER.isoformat(), "--max", "9", "--jitter", "10s"]
+    given = [
+        "--starts-at",
+        SOON.isoformat(),
+        "--ends-at",
+        LATER.isoformat(),
+        "--max-occurrences",
+        "9",
+        "--jitter",
+        "10s",
+    ]
     pulse.create("report", *DAILY, *given, "--timeout", "9s", "--result-ttl", "1d", "--tag", "a")
 
-    cleared = ["--no-starts", "--no-ends", "--no-max", "--no-jitter", "--no-timeout", "--no-result-ttl", "--no-tag"]
+    cleared = [
+        "--no-starts-at",
+        "--no-ends-at",
+        "--no-max-occurrences",
+        "--no-jitter",
+        "--no-timeout",
+        "--no-result-ttl",
+        "--no-tag",
+    ]
     assert pulse("edit", "report", *cleared).exit_code == 0
 
     after = pulse.get()
@@ -351,7 +394,7 @@ def test_what_is_there_can_be_taken_away(pulse: Pulse) -> None:
     ("flags", "code", "words"),
     [
         ([], 2, "change what?"),
-        (["--ends", "2101-01-01T00:00:00Z", "--no-ends"], 2, "--ends and --no-ends exclude each other"),
+        (["--ends-at", "2101-01-01T00:00:00Z", "--no-ends-at"], 2, "--ends-at and --no-ends-at exclude each other"),
         (["--tag", "a", "--no-tag"], 2, "--tag and --no-tag exclude each other"),
         (["--cron", "@daily", "--every", "5m"], 2, "--cron and --every exclude each other"),
         (["--cron", "* * *"], 1, "expected exactly 5 fields"),
@@ -388,7 +431,7 @@ def test_a_schedule_is_paused_and_resumed(pulse: Pulse) -> None:
 def test_what_was_to_happen_once_during_a_pause_is_said_when_it_is_resumed(
     pulse: Pulse, catch_up: str, says: str
 ) -> None:
-    pulse.create("once", "--task", "report", "--after", "1h", "--catch-up", catch_up)
+    pulse.create("once", "--task", "report", "--delay", "1h", "--catch-up", catch_up)
     pulse("pause", "once")
     pulse.move_back("once", "1 hour 2 minutes 1 second")
 
@@ -406,7 +449,7 @@ def test_pause_and_resume_in_json(pulse: Pulse) -> None:
 def test_an_empty_zone_is_utc(pulse: Pulse) -> None:
     made = pulse.create("report", *DAILY, "--tz", "")
 
-    assert made.timed.zone == "UTC"
+    assert made.timed.tz == "UTC"
 
 
 def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
@@ -463,13 +506,13 @@ def test_on_a_terminal_one_is_asked_before_a_delete(pulse: Pulse, typed: str, co
 
 def test_schedules_are_listed_by_what_they_have_in_common(pulse: Pulse) -> None:
     pulse.create("a", *DAILY, "--topic", "mail", "--tag", "vip")
-    pulse.create("b", "--task", "shop.act_on_all", "--every", "1h")
-    pulse.create("c", "--task", "shop.act_on_all", "--after", "1h")
+    pulse.create("b", "--task", "shop.sweep", "--every", "1h")
+    pulse.create("c", "--task", "shop.sweep", "--delay", "1h")
     pulse("pause", "b")
     pulse.fire_late("c", "2 hours")
 
     assert pulse.names() == ["a", "b", "c"]
-    assert pulse.names("--task", "shop.act_on_all") == ["b", "c"]
+    assert pulse.names("--task", "shop.sweep") == ["b", "c"]
     assert pulse.names("--topic", "mail") == pulse.names("--tag", "vip") == ["a"]
     assert pulse.names("--paused") == ["b"]
     assert pulse.names("--not-paused") == ["a", "c"]
@@ -480,7 +523,7 @@ def test_schedules_are_listed_by_what_they_have_in_common(pulse: Pulse) -> None:
 def test_the_list_for_people(pulse: Pulse) -> None:
     pulse.create("a", *DAILY, "--tz", "Europe/Berlin")
     pulse.create("b", "--task", "t", "--every", "1h")
-    pulse.create("c", "--task", "t", "--after", "3h")
+    pulse.create("c", "--task", "t", "--delay", "3h")
     pulse.create("d", "--task", "t", "--every", "1h")
     pulse.create("e", "--task", "t", "--every", "1h")
     pulse("pause", "b")
@@ -547,7 +590,7 @@ def test_a_schedule_is_shown_with_all_there_is(pulse: Pulse) -> None:
     output = pulse("show", "report").output
 
     for name in (*EDITABLE, "status", "next_run_at", "last_run_at", "fired", "pause_reason", "error", "created_at"):
-        if name not in ("every", "at", "after"):  # which a cron schedule does not have
+        if name not in ("every", "run_at", "delay"):  # which a cron schedule does not have
             assert re.search(rf"^{name} ", output, re.MULTILINE), name
     assert re.search(r"^status +ACTIVE, paused", output, re.MULTILINE)
     assert re.search(r"^owner +made here, not in code", output, re.MULTILINE)
@@ -568,9 +611,7 @@ def test_by_its_id_as_well(pulse: Pulse) -> None:
 
 def test_what_broke_it_is_shown_in_red(pulse: Pulse) -> None:
     pulse.create()
-    pulse.execute(
-        "update pulse.schedules set status = 'BROKEN', next_run_at = null, error = 'no such zone', zone = 'X'"
-    )
+    pulse.execute("update pulse.schedules set status = 'BROKEN', next_run_at = null, error = 'no such zone', tz = 'X'")
 
     ended = run_on_terminal("schedules", "show", "report", env=pulse.env)
 
@@ -581,13 +622,13 @@ def test_what_broke_it_is_shown_in_red(pulse: Pulse) -> None:
 
 
 def test_the_document_has_one_flat_object_and_what_is_json_as_it_is(pulse: Pulse) -> None:
-    pulse.create("report", *DAILY, "--args", '{"n": 1.10}', "--jitter", "90s", "--tag", "a")
+    pulse.create("report", *DAILY, "--payload", '{"n": 1.10}', "--jitter", "90s", "--tag", "a")
     pulse.fire_late("report", "2 days")
 
     raw = pulse("show", "report", "--json").stdout
     shown = json.loads(raw)
 
-    assert set(EDITABLE) - {"after"} <= set(shown)
+    assert set(EDITABLE) - {"delay"} <= set(shown)
     assert "1.10" in raw
     assert (shown["topic"], shown["tags"], shown["jitter"], shown["app"]) == ("shop.report", ["a"], "PT90S", None)
     assert shown["explained"] == "at 09:00 every day, UTC"
@@ -599,7 +640,7 @@ def test_the_document_has_one_flat_object_and_what_is_json_as_it_is(pulse: Pulse
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_nothing_in_a_schedule_controls_the_terminal(pulse: Pulse, flags: list[str]) -> None:
-    made = pulse.create("re\u202eport", *DAILY, "--args", json.dumps({"x": NASTY}), "--tag", "\u202e")
+    made = pulse.create("re\u202eport", *DAILY, "--payload", json.dumps({"x": NASTY}), "--tag", "\u202e")
     pulse("pause", made.id, "--reason", NASTY)
     pulse.execute("update pulse.schedules set error = $1", NASTY)
     pulse.log(made, "SKIPPED", MARCH, reason=NASTY)
@@ -615,19 +656,19 @@ def test_nothing_in_a_schedule_controls_the_terminal(pulse: Pulse, flags: list[s
 
 
 def test_the_next_occurrences_of_a_schedule(pulse: Pulse) -> None:
-    pulse.create("report", *DAILY, "--tz", "Asia/Tokyo", "--max", "2")
+    pulse.create("report", *DAILY, "--tz", "Asia/Tokyo", "--max-occurrences", "2")
 
     lines = lines_of(pulse("preview", "report", "-n", 7))
     document = pulse.json("preview", "report", "-n", 1)
 
     assert lines[0] == "At 09:00 every day, Asia/Tokyo."
     assert len(lines) == 2 + 2
-    assert (document["explained"], document["zone"]) == ("at 09:00 every day, Asia/Tokyo", "Asia/Tokyo")
+    assert (document["explained"], document["tz"]) == ("at 09:00 every day, Asia/Tokyo", "Asia/Tokyo")
     assert [each["local"][10:] for each in document["occurrences"]] == ["T09:00:00+09:00"]
 
 
 def test_one_that_is_over_has_none(pulse: Pulse) -> None:
-    pulse.create("s", "--task", "t", "--after", "1h")
+    pulse.create("s", "--task", "t", "--delay", "1h")
     pulse.fire_late("s", "2 hours")
 
     assert ": nothing is to come.\n" in pulse("preview", "s").output
@@ -804,7 +845,7 @@ def test_the_log_fits_on_eighty_columns_with_the_ids_whole(pulse: Pulse) -> None
 
 
 def test_a_trigger_prints_the_id_and_nothing_else(pulse: Pulse) -> None:
-    pulse.create("report", *DAILY, "--args", '{"to": "ada"}')
+    pulse.create("report", *DAILY, "--payload", '{"to": "ada"}')
     pulse("pause", "report")
 
     result = pulse("trigger", "report")
@@ -864,8 +905,8 @@ def test_a_backfill_in_json(pulse: Pulse) -> None:
     [
         (["--from", "2d"], 2, "--to"),
         (["--from", "yesterday", "--to", "0s"], 2, "neither a time"),
-        (["--from", "1d", "--to", "2d"], 1, "is not before the end"),
-        (["--from", "1d", "--to", "2100-01-01T00:00Z"], 1, "a backfill is of the past"),
+        (["--from", "1d", "--to", "2d"], 1, "start must be before the end"),
+        (["--from", "1d", "--to", "2100-01-01T00:00Z"], 1, "end must be at most now"),
         ([*STRETCH, "--limit", "2"], 1, "give a shorter stretch or a larger limit"),
         ([*STRETCH, "--limit", "10001"], 2, "1<=x<=1000"),
     ],

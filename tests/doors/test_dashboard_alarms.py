@@ -108,7 +108,7 @@ ALARM_TYPED = [
     ("kind=delay&delay=soon", "not a duration"),
     ("kind=cron&cron=@every 1h", "every 1h"),
     ("kind=cron&cron=@ev", "unknown descriptor"),
-    ("kind=instant&fire_at=2035-01-01T00:00&zone=Asia/Tokyo", "2035-01-01 00:00:00"),
+    ("kind=instant&fire_at=2035-01-01T00:00&tz=Asia/Tokyo", "2035-01-01 00:00:00"),
 ]
 
 

@@ -27,7 +27,7 @@ from tests.doors.http_client import Http, served_http
 from tests.factories import a_new_job, a_report, claim_one, submit_one
 
 ODD_NAMES = ["a/fires", "new", "preview", "calendar", "..", "a b", "100%", "café/ü", "?x=1#y", "%2F", "a/b/pause"]
-MADE = {"name": "daily", "kind": "cron", "cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "task": "report"}
+MADE = {"name": "daily", "kind": "cron", "cron": "0 9 * * 1-5", "tz": "Europe/Berlin", "task": "report"}
 ONCE = {"owner": "ada", "kind": "delay", "delay": "1h", "url": URL}
 
 
@@ -76,7 +76,7 @@ async def test_filters_find_what_they_say(http: Http, engine: Engine, conn: Conn
 NONSENSE = [
     *("/schedules?status=nonsense", "/schedules?topic=" + "x" * 300, "/schedules?text=" + "x" * 3_000),
     *(
-        "/schedules/calendar?zone=Atlantis",
+        "/schedules/calendar?tz=Atlantis",
         "/alarms?status=';drop",
         "/alarms?after=x",
         "/schedules?after=%00",
@@ -109,7 +109,7 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         "retry_base": "5s",
         "retry_factor": "1.5",
         "retry_delays": "1s",  # of another kind: not looked at
-        "retry_most": "1h",
+        "retry_max_delay": "1h",
         "retry_jitter": "0.2",
         "starts_at": "2030-01-01T00:00",
         "ends_at": "2031-01-01T00:00:30",
@@ -126,7 +126,7 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
     made = await engine.schedules.get("daily")
     assert made.timed.starts_at == datetime(2029, 12, 31, 23, tzinfo=UTC)
     assert made.timed.ends_at == datetime(2030, 12, 31, 23, 0, 30, tzinfo=UTC)
-    assert (made.timed.cron, made.timed.zone) == ("0 9 * * 1-5", "Europe/Berlin")
+    assert (made.timed.cron, made.timed.tz) == ("0 9 * * 1-5", "Europe/Berlin")
     assert (made.max_occurrences, made.jitter, made.catch_up, made.replay_limit, made.overlap) == (
         *(7, timedelta(seconds=2), "replay", 9, "buffer_one"),
     )
@@ -137,7 +137,7 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         max_attempts=2,
         timeout=timedelta(minutes=10),
         result_ttl=timedelta(days=2),
-        retry=RetryPolicy(kind="exponential", base=5, factor=1.5, most=3600, jitter=0.2),
+        retry=RetryPolicy(kind="exponential", base=5, factor=1.5, max_delay=3600, jitter=0.2),
         tags=("eu", "daily"),
     )
     shown = await page(http, "/schedules/daily")
@@ -160,7 +160,7 @@ FAULTS = [
     ({"cron": ""}, "when? cron is empty"),
     ({"kind": "sometimes"}, "is not one"),
     ({"payload": "{"}, "payload is not JSON"),
-    ({"zone": "Europe/Berln"}, "did you mean"),
+    ({"tz": "Europe/Berln"}, "did you mean"),
     ({"priority": "high"}, "priority must be a whole number"),
     ({"priority": "101"}, "from -100 to 100"),
     ({"jitter": "soon"}, "not a duration"),
@@ -222,7 +222,7 @@ async def test_a_form_suggests_the_tasks_and_topics_there_are(
 async def test_what_nobody_touched_stays_to_the_microsecond(http: Http, engine: Engine) -> None:
     at = datetime(2030, 5, 1, 9, 30, 15, 123456, tzinfo=UTC)
     job = a_new_job(tags=("a,b", "\u202ec"), payload='{"x": "\u202e", "y": [1, 2]}', timeout=timedelta(seconds=1.5))
-    before, _ = await engine.schedules.create(NewSchedule(name="odd", job=job, at=at, zone="Asia/Kolkata"))
+    before, _ = await engine.schedules.create(NewSchedule(name="odd", job=job, run_at=at, tz="Asia/Kolkata"))
 
     untouched = await drawn(http, "/schedules/odd/edit")
     assert (await post(http, "/schedules/odd/edit", **untouched)).headers["hx-redirect"] == "/schedules/odd"
@@ -239,14 +239,14 @@ async def test_a_form_changes_the_timetable(http: Http, engine: Engine) -> None:
     form = await drawn(http, "/schedules/daily/edit")
     assert (form["kind"], form["every"]) == ("interval", "1h")
 
-    await post(http, "/schedules/daily/edit", **form | {"kind": "cron", "cron": "@daily", "zone": "Asia/Tokyo"})
+    await post(http, "/schedules/daily/edit", **form | {"kind": "cron", "cron": "@daily", "tz": "Asia/Tokyo"})
 
     timed = (await engine.schedules.get("daily")).timed
-    assert (timed.kind, timed.cron, timed.every, timed.zone) == ("cron", "@daily", None, "Asia/Tokyo")
+    assert (timed.kind, timed.cron, timed.every, timed.tz) == ("cron", "@daily", None, "Asia/Tokyo")
 
 
 async def test_a_form_changes_the_waits_and_nothing_else(http: Http, engine: Engine) -> None:
-    waits = RetryPolicy(kind="list", delays=(1.5, 60), most=90)
+    waits = RetryPolicy(kind="list", delays=(1.5, 60), max_delay=90)
     job = a_new_job(retry=waits, result_ttl=timedelta(hours=1))
     before = await make(engine, "daily", job=job)
     form = await drawn(http, "/schedules/daily/edit")
@@ -259,7 +259,7 @@ async def test_a_form_changes_the_waits_and_nothing_else(http: Http, engine: Eng
     changed = (await engine.schedules.get("daily")).job
     assert (changed.retry, changed.result_ttl) == (replace_fields(waits, delays=(1.5, 120)), None)
     form = await drawn(http, "/schedules/daily/edit")
-    await post(http, "/schedules/daily/edit", **form | {"retry_kind": "quadratic", "retry_most": "1d"})
+    await post(http, "/schedules/daily/edit", **form | {"retry_kind": "quadratic", "retry_max_delay": "1d"})
     assert (await engine.schedules.get("daily")).job.retry is None  # the default has no row of its own
 
 
@@ -303,7 +303,7 @@ async def test_what_code_declares_is_not_edited_here(http: Http, engine: Engine)
 
 
 TYPED = [
-    ("kind=cron&cron=0 9 * * 1-5&zone=Europe/Berlin", "at 09:00 on Monday to Friday, Europe/Berlin"),
+    ("kind=cron&cron=0 9 * * 1-5&tz=Europe/Berlin", "at 09:00 on Monday to Friday, Europe/Berlin"),
     ("kind=cron&cron=0 9 *", "expected exactly 5 fields"),
     ("kind=cron&cron=", "when? cron is empty"),
     ("kind=cron&cron=" + "9" * 5_000, "characters"),
@@ -331,7 +331,7 @@ async def test_the_week_is_bounded_however_often_things_fire(http: Http, engine:
     await make(engine, "twice", cron="0 6 * * *", max_occurrences=2)
     await make(engine, "later", at=datetime.now(UTC) + timedelta(days=8))
 
-    text = await page(http, "/schedules/calendar?zone=Asia/Tokyo")
+    text = await page(http, "/schedules/calendar?tz=Asia/Tokyo")
 
     assert re.search(r">every second</a>\s*<span[^>]*>every 1s · 60[45],\d{3} times", text)
     assert re.search(r">hourly</a>\s*<span[^>]*>every hour on the hour, UTC · 168 times", text)
@@ -342,7 +342,7 @@ async def test_the_week_is_bounded_however_often_things_fire(http: Http, engine:
 
 
 async def test_a_backfill_looks_first(http: Http, engine: Engine, conn: Connection) -> None:
-    made = await make(engine, "hourly", cron="0 * * * *", zone="Europe/Berlin")
+    made = await make(engine, "hourly", cron="0 * * * *", tz="Europe/Berlin")
     path, stretch = f"/schedules/{made.id}/backfill", {"start": "2026-01-01T00:00", "end": "2026-01-01T03:00"}
 
     dry = await page(http, f"{path}?start=2026-01-01T00:00&end=2026-01-01T03:00")

@@ -150,7 +150,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "delay": {"delay": timedelta(seconds=90, microseconds=1)},
     "a long delay": {"delay": timedelta(days=3649, microseconds=999_999)},
     "instant": {"fire_at": datetime.fromisoformat("2026-12-31T18:00:00.123456+01:00")},
-    "cron": {"cron": "30 2 * * 1-5", "zone": "Europe/Berlin"},
+    "cron": {"cron": "30 2 * * 1-5", "tz": "Europe/Berlin"},
     "@every": {"cron": "@every 90s"},
     "all there is": {
         "owner": "größe / 1",
@@ -177,7 +177,7 @@ async def test_what_is_set_is_what_is_there(alarms: Waking, engine: Engine, kind
     there = await engine.alarms.get(done.alarm.id)
     assert done.is_new
     assert done.alarm == there == await alarms.get(there.id)
-    for field in ("owner", "name", "label", "cron", "zone", "url", "idempotency_key", "kind"):
+    for field in ("owner", "name", "label", "cron", "tz", "url", "idempotency_key", "kind"):
         assert getattr(there, field) == getattr(new, field), field
     assert msgspec.json.decode(there.payload) == msgspec.json.decode(new.payload)
     assert there.max_failures == (5 if new.max_failures is None else new.max_failures)
@@ -206,7 +206,7 @@ def test_everything_about_an_alarm_survives_the_wire() -> None:
         status=AlarmStatus.CANCELLED,
         kind="cron",
         cron="@daily",
-        zone="Mars/Base",
+        tz="Mars/Base",
         payload='{"a": 1}',
         url=URL,
         headers={"a": "b"},
@@ -439,7 +439,7 @@ BAD: dict[str, tuple[tuple[str, Any], grpc.StatusCode, str]] = {
     "both": (ask(delay_seconds=1, fire_at=Timestamp(seconds=1)), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "cron and a delay": (ask(cron_expr="@daily", delay_seconds=1), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "a bad cron": (ask(cron_expr="61 * * * *"), Status.INVALID_ARGUMENT, "invalid_alarm"),
-    "a bad zone": (ask(cron_expr="@daily", timezone="Mars/Base"), Status.INVALID_ARGUMENT, "invalid_alarm"),
+    "a bad zone": (ask(cron_expr="@daily", tz="Mars/Base"), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "no future": (ask(cron_expr="0 0 31 2 *"), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "the past": (ask(fire_at=Timestamp(seconds=1)), Status.INVALID_ARGUMENT, "invalid_alarm"),
     "an absurd instant": (ask(fire_at=Timestamp(seconds=1 << 62)), Status.INVALID_ARGUMENT, "invalid_option"),
@@ -535,7 +535,7 @@ async def test_what_is_left_out_has_its_default(client: Client, engine: Engine) 
 
     made = await engine.alarms.get(UUID(answer.alarm.id))
     assert answer.created
-    assert (made.owner, made.name, made.payload, made.zone, made.max_failures) == ("local", None, "null", "UTC", 5)
+    assert (made.owner, made.name, made.payload, made.tz, made.max_failures) == ("local", None, "null", "UTC", 5)
 
 
 # --- whose

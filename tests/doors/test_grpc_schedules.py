@@ -121,7 +121,7 @@ async def client(engine: Engine, clock: FrozenClock) -> AsyncIterator[Client]:
 
 
 def a_schedule(**given: Any) -> NewSchedule:
-    if not {"cron", "every", "at", "after"} & given.keys():
+    if not {"cron", "every", "run_at", "delay"} & given.keys():
         given["cron"] = "* * * * *"
     defaults: dict[str, Any] = {"name": "tick", "job": a_new_job()}
     return NewSchedule(**defaults | given)
@@ -138,12 +138,12 @@ FULL_JOB = a_new_job(
     tags=("a", "ü"),
 )
 KINDS: dict[str, dict[str, Any]] = {
-    "cron": {"cron": "30 2 * * 1-5", "zone": "Europe/Berlin", "catch_up": CatchUp.REPLAY, "replay_limit": 7},
+    "cron": {"cron": "30 2 * * 1-5", "tz": "Europe/Berlin", "catch_up": CatchUp.REPLAY, "replay_limit": 7},
     "cron with a prefix": {"cron": "CRON_TZ=Asia/Tokyo 0 9 * * *", "overlap": Overlap.BUFFER_ONE},
     "every": {"every": 90 * SECOND, "starts_at": NOON + HOUR, "ends_at": NOON + DAY, "jitter": 5 * SECOND},
     "@every": {"cron": "@every 1h", "max_occurrences": 3, "overlap": Overlap.SKIP},
-    "at": {"at": NOON + timedelta(microseconds=1), "catch_up": CatchUp.SKIP},
-    "after": {"after": 2 * HOUR, "zone": "America/New_York"},
+    "run_at": {"run_at": NOON + timedelta(microseconds=1), "catch_up": CatchUp.SKIP},
+    "delay": {"delay": 2 * HOUR, "tz": "America/New_York"},
     "all of the job": {"cron": "@daily", "job": FULL_JOB},
 }
 
@@ -197,14 +197,14 @@ async def test_everything_about_a_schedule_is_told(schedules: Scheduling, engine
         ScheduleStatus.BROKEN,
         ScheduleStatus.DISABLED,
     ]
-    assert (parked.timed.zone, gone.app, paused.pause_reason) == ("Mars/Base", "shop", "für immer")
+    assert (parked.timed.tz, gone.app, paused.pause_reason) == ("Mars/Base", "shop", "für immer")
     assert parked.error is not None
     assert None not in (done.last_run_at, paused.paused_at, waiting.buffered_for)
 
 
 async def break_zone(engine: Engine, name: str) -> None:
     """As if the zone had gone from the machine."""
-    sql = "update pulse.schedules set zone = 'Mars/Base' where name = $1"
+    sql = "update pulse.schedules set tz = 'Mars/Base' where name = $1"
     await engine.duties._database.run(lambda conn: conn.fetch(sql, name))
 
 
@@ -276,7 +276,7 @@ async def test_a_preview_tells_local_time_and_clock_changes(
 ) -> None:
     clock.instant = datetime(2026, 3, 28, 12, tzinfo=UTC)
     await clock.freeze()
-    new = a_schedule(cron="30 2 * * *", zone="Europe/Berlin", max_occurrences=3)
+    new = a_schedule(cron="30 2 * * *", tz="Europe/Berlin", max_occurrences=3)
     await schedules.create(new)
 
     found = await schedules.preview("tick")
@@ -292,8 +292,8 @@ async def test_a_preview_tells_local_time_and_clock_changes(
 
 
 async def test_local_time_may_be_behind_and_odd(schedules: Scheduling) -> None:
-    for zone, offset in (("America/St_Johns", -3.5), ("Asia/Kathmandu", 5.75), ("UTC", 0)):
-        [found] = await schedules.preview_new(a_schedule(cron="0 9 * * *", zone=zone), n=1)
+    for tz, offset in (("America/St_Johns", -3.5), ("Asia/Kathmandu", 5.75), ("UTC", 0)):
+        [found] = await schedules.preview_new(a_schedule(cron="0 9 * * *", tz=tz), n=1)
         assert (found.local.hour, found.offset) == (9, offset * HOUR)
 
 
@@ -302,9 +302,9 @@ async def test_local_time_may_be_behind_and_odd(schedules: Scheduling) -> None:
 EDITS: dict[str, Any] = {
     "cron": "0 9 * * *",
     "every": 5 * MINUTE,
-    "at": NOON + DAY,
-    "after": 3 * HOUR,
-    "zone": "Asia/Tokyo",
+    "run_at": NOON + DAY,
+    "delay": 3 * HOUR,
+    "tz": "Asia/Tokyo",
     "starts_at": NOON + HOUR,
     "ends_at": NOON + 99 * DAY,
     "max_occurrences": 12,
@@ -347,10 +347,10 @@ async def test_an_edit_changes_the_fields_it_names_and_no_other(
     edited = await schedules.edit("tick", {field: EDITS[field]})
 
     wanted = values(before) | {field: EDITS[field], "payload": msgspec.json.decode(FULL_JOB.payload)}
-    if field in ("every", "at", "after"):
+    if field in ("every", "run_at", "delay"):
         wanted |= {"cron": None}
-    if field == "after":
-        wanted |= {"after": None, "at": NOON + EDITS["after"]}
+    if field == "delay":
+        wanted |= {"delay": None, "run_at": NOON + EDITS["delay"]}
     if field == "payload":
         wanted |= {"payload": {"x": 1}}
     found = values(edited)
@@ -394,11 +394,11 @@ async def test_a_pause_holds_until_it_is_resumed(schedules: Scheduling, clock: F
 
 
 async def test_an_empty_zone_is_utc(schedules: Scheduling) -> None:
-    made, _ = await schedules.create(a_schedule(zone=""))
-    await schedules.edit("tick", {"zone": "Europe/Berlin"})
-    edited = await schedules.edit("tick", {"zone": ""})
+    made, _ = await schedules.create(a_schedule(tz=""))
+    await schedules.edit("tick", {"tz": "Europe/Berlin"})
+    edited = await schedules.edit("tick", {"tz": ""})
 
-    assert made.timed.zone == edited.timed.zone == "UTC"
+    assert made.timed.tz == edited.timed.tz == "UTC"
 
 
 async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) -> None:
@@ -535,7 +535,7 @@ REFUSED: dict[str, tuple[type[PulseError], Call]] = {
     "unknown field": (InvalidOption, lambda on: on.edit("tick", {"colour": "red"})),
     "name changed": (InvalidOption, lambda on: on.edit("tick", {"name": "tock"})),
     "bad cron": (InvalidSchedule, lambda on: on.edit("tick", {"cron": "61 * * * *"})),
-    "bad zone": (InvalidSchedule, lambda on: on.edit("tick", {"zone": "Mars/Base"})),
+    "bad zone": (InvalidSchedule, lambda on: on.edit("tick", {"tz": "Mars/Base"})),
     "no timetable left": (InvalidSchedule, lambda on: on.edit("tick", {"cron": None})),
     "two timetables": (InvalidSchedule, lambda on: on.edit("tick", {"cron": "@daily", "every": MINUTE})),
     "negative length": (InvalidOption, lambda on: on.edit("tick", {"every": -MINUTE})),
@@ -543,7 +543,7 @@ REFUSED: dict[str, tuple[type[PulseError], Call]] = {
     "limit of replays 0": (InvalidOption, lambda on: on.edit("tick", {"replay_limit": 0})),
     "attempts 0": (InvalidOption, lambda on: on.edit("tick", {"max_attempts": 0})),
     "priority none": (InvalidOption, lambda on: on.edit("tick", {"priority": None})),
-    "naive instant": (InvalidOption, lambda on: on.edit("tick", {"at": datetime(2027, 1, 1)})),  # noqa: DTZ001
+    "naive instant": (InvalidOption, lambda on: on.edit("tick", {"run_at": datetime(2027, 1, 1)})),  # noqa: DTZ001
     "ends before it starts": (InvalidSchedule, lambda on: on.edit("bounded", {"ends_at": NOON + MINUTE})),
     "fired as often": (InvalidOption, lambda on: on.edit("fired", {"max_occurrences": 1})),
     "reason too long": (InvalidOption, lambda on: on.pause("tick", reason="x" * 2_001)),
@@ -647,7 +647,7 @@ BAD: dict[str, tuple[tuple[str, Any], Status, str]] = {
     "no timetable": (create(cron=""), Status.INVALID_ARGUMENT, "invalid_schedule"),
     "two timetables": (create(every=Duration(seconds=60)), Status.INVALID_ARGUMENT, "invalid_schedule"),
     "bad cron": (create(cron="* * *"), Status.INVALID_ARGUMENT, "invalid_schedule"),
-    "bad zone": (create(zone="../etc/passwd"), Status.INVALID_ARGUMENT, "invalid_schedule"),
+    "bad zone": (create(tz="../etc/passwd"), Status.INVALID_ARGUMENT, "invalid_schedule"),
     "negative every": (create(cron="", every=Duration(seconds=-5)), Status.INVALID_ARGUMENT, "invalid_option"),
     "absurd every": (create(cron="", every=Duration(seconds=1 << 61)), Status.INVALID_ARGUMENT, "invalid_option"),
     "negative after": (create(cron="", after=Duration(seconds=-5)), Status.INVALID_ARGUMENT, "invalid_option"),

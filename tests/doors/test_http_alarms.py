@@ -79,7 +79,7 @@ async def test_a_name_replaces(http: Http) -> None:
 
 
 async def test_pause_resume_fire_and_cancel(http: Http) -> None:
-    body = {"cron_expr": "0 9 * * *", "timezone": "Europe/Berlin", "url": URL, "name": "n"}
+    body = {"cron_expr": "0 9 * * *", "tz": "Europe/Berlin", "url": URL, "name": "n"}
     await http.done("POST", "/v1/alarms", body, status=201)
 
     assert (await http.done("POST", "/v1/alarms/n/pause"))["paused_at"]
@@ -119,7 +119,7 @@ async def test_alarms_are_listed_in_pages(http: Http) -> None:
         ({"url": URL, "cron_expr": ""}, "invalid_alarm", "empty cron expression"),
         ({"url": URL, "cron_expr": "61 * * * *"}, "invalid_alarm", "invalid cron expression"),
         ({"url": URL, "cron_expr": "0 0 30 2 *"}, "invalid_alarm", "yields no future time"),
-        (HOUR | {"timezone": "Nowhere"}, "invalid_alarm", "Nowhere"),
+        (HOUR | {"tz": "Nowhere"}, "invalid_alarm", "Nowhere"),
         (HOUR | {"kind": "cron"}, "invalid_alarm", "make a once alarm"),
         ({"delay_seconds": 5}, "invalid_alarm", "PULSE_ALARM_TARGET"),
         ({"delay_seconds": 5, "url": "http://10.0.0.1/"}, "invalid_target", "10.0.0.1"),

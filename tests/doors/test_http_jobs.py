@@ -67,7 +67,7 @@ async def test_everything_that_is_said_of_a_job_is_kept(http: Http) -> None:
     assert {name: job[name] for name in same} == {name: said[name] for name in same}
     assert job["run_at"] == run_at.isoformat().replace("+00:00", "Z")
     assert (job["timeout"], job["result_ttl"]) == (90.0, 3600.0)
-    rest = {"base": 1, "factor": 2, "most": 86400, "jitter": 0.1}
+    rest = {"base": 1, "factor": 2, "max_delay": 86400, "jitter": 0.1}
     assert job["retry"] == {"kind": "list", "delays": [1, 300, 0.5]} | rest
     assert job["status"] == "SCHEDULED"
 

@@ -15,7 +15,7 @@ from pulse.model.schedules import Declared, NewSchedule
 from pulse.settings import Settings
 from tests.doors.http_client import Http, segment, served_http
 
-DAILY = {"name": "daily", "task": "report", "cron": "0 9 * * 1-5", "zone": "Europe/Berlin"}
+DAILY = {"name": "daily", "task": "report", "cron": "0 9 * * 1-5", "tz": "Europe/Berlin"}
 ODD_NAMES = ["a/fires", "preview", "a b", "100%", "café/ü", "?x=1#y", "%2F", "a/b/pause", "..."]
 
 
@@ -54,7 +54,7 @@ async def test_everything_that_is_said_of_a_schedule_is_kept(http: Http) -> None
     schedule = await make(http, **said)
 
     expected = DAILY | said | {"timeout": 600.0, "starts_at": "2029-12-31T23:00:00Z", "kind": "cron"}
-    expected["retry"] = {"kind": "fixed", "base": 60.0, "factor": 2, "delays": [], "most": 86400, "jitter": 0.1}
+    expected["retry"] = {"kind": "fixed", "base": 60.0, "factor": 2, "delays": [], "max_delay": 86400, "jitter": 0.1}
     assert {name: schedule[name] for name in expected} == expected
     assert (schedule["status"], schedule["fired"], schedule["app"]) == ("ACTIVE", 0, None)
     assert schedule["next_run_at"] == "2030-01-01T08:00:00Z"
@@ -62,7 +62,7 @@ async def test_everything_that_is_said_of_a_schedule_is_kept(http: Http) -> None
 
 @pytest.mark.parametrize(
     ("when", "kind"),
-    [({"every": "5m"}, "interval"), ({"at": "2035-01-01T00:00:00Z"}, "once"), ({"after": 60}, "once")],
+    [({"every": "5m"}, "interval"), ({"run_at": "2035-01-01T00:00:00Z"}, "once"), ({"delay": 60}, "once")],
 )
 async def test_there_are_other_ways_to_say_when(http: Http, when: dict[str, Any], kind: str) -> None:
     schedule = await http.done("POST", "/v1/schedules", {"name": "x", "task": "t"} | when, status=201)
@@ -85,7 +85,7 @@ async def test_the_same_again_is_no_error_and_another_is(http: Http) -> None:
         ({"cron": "every day"}, "invalid_schedule"),
         ({"cron": None}, "invalid_schedule"),
         ({"every": "5m"}, "invalid_schedule"),
-        ({"zone": "Europe/Bonn"}, "invalid_schedule"),
+        ({"tz": "Europe/Bonn"}, "invalid_schedule"),
         ({"cron": "0 0 30 2 *"}, "invalid_schedule"),
         ({"catch_up": "sometimes"}, "invalid_input"),
         ({"replay_limit": 0}, "invalid_input"),
@@ -138,11 +138,11 @@ async def test_there_is_no_such_schedule(http: Http, method: str, path: str) -> 
 
 
 async def test_an_empty_zone_is_utc(http: Http) -> None:
-    made = await make(http, zone="")
-    await http.done("PATCH", "/v1/schedules/daily", {"zone": "Europe/Berlin"})
-    edited = await http.done("PATCH", "/v1/schedules/daily", {"zone": ""})
+    made = await make(http, tz="")
+    await http.done("PATCH", "/v1/schedules/daily", {"tz": "Europe/Berlin"})
+    edited = await http.done("PATCH", "/v1/schedules/daily", {"tz": ""})
 
-    assert made["zone"] == edited["zone"] == "UTC"
+    assert made["tz"] == edited["tz"] == "UTC"
 
 
 async def test_what_a_deleted_schedule_has_made_is_found_by_its_id(http: Http) -> None:
@@ -165,7 +165,7 @@ async def test_what_a_deleted_schedule_has_made_is_found_by_its_id(http: Http) -
 async def test_only_what_is_named_is_changed(http: Http) -> None:
     made = await make(http, tags=["eu"], jitter="5s", priority=3)
 
-    changes = {"every": "1h", "zone": "UTC", "jitter": None, "payload": [1], "topic": "other"}
+    changes = {"every": "1h", "tz": "UTC", "jitter": None, "payload": [1], "topic": "other"}
     edited = await http.done("PATCH", "/v1/schedules/daily", changes)
 
     assert (edited["kind"], edited["every"], edited["cron"], edited["jitter"]) == ("interval", 3600.0, None, None)
@@ -248,7 +248,7 @@ async def test_fires_are_read_page_by_page(http: Http) -> None:
 
 
 async def test_the_past_is_made_up_for(http: Http) -> None:
-    await make(http, cron="0 * * * *", zone="UTC")
+    await make(http, cron="0 * * * *", tz="UTC")
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     stretch = {"start": (end - timedelta(hours=3)).isoformat(), "end": end.isoformat()}
 
@@ -290,7 +290,7 @@ async def test_occurrences_are_told_before_they_come(http: Http) -> None:
 
     assert new == made
     assert new["occurrences"][0] == {
-        "at": "2030-01-01T08:00:00Z",
+        "run_at": "2030-01-01T08:00:00Z",
         "local": "2030-01-01T09:00:00+01:00",
         "note": None,
     }

@@ -118,10 +118,10 @@ async def test_alarms_are_what_was_asked_for(settings: Settings, engine: Engine)
         at = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
 
         once = await agent.call("alarm_set", fire_at=at.isoformat(), url="", name=None, payload=None)
-        often = await agent.call("alarm_set", cron_expr="0 9 * * mon-fri", timezone="Europe/Berlin", payload=[1, "a"])
+        often = await agent.call("alarm_set", cron_expr="0 9 * * mon-fri", tz="Europe/Berlin", payload=[1, "a"])
 
         assert (once["kind"], datetime.fromisoformat(once["next_fire_at"]), once["payload"]) == ("once", at, None)
-        assert (often["kind"], often["cron_expr"], often["timezone"]) == ("cron", "0 9 * * mon-fri", "Europe/Berlin")
+        assert (often["kind"], often["cron_expr"], often["tz"]) == ("cron", "0 9 * * mon-fri", "Europe/Berlin")
         assert (await engine.alarms.get(often["id"])).payload == '[1, "a"]'
 
 
@@ -177,7 +177,7 @@ async def test_lists_come_in_pages(settings: Settings) -> None:
         ("alarm_set", {"fire_at": 5}, "invalid_input", "$.fire_at"),
         ("alarm_set", {"fire_at": "2001-01-01T00:00:00Z"}, "invalid_alarm", "future"),
         ("alarm_set", {"cron_expr": "61 * * * *"}, "invalid_alarm", "61"),
-        ("alarm_set", {"cron_expr": "@daily", "timezone": "Mars/Base"}, "invalid_alarm", "Mars/Base"),
+        ("alarm_set", {"cron_expr": "@daily", "tz": "Mars/Base"}, "invalid_alarm", "Mars/Base"),
         ("alarm_set", {"delay_seconds": 5, "url": "http://169.254.169.254/"}, "invalid_target", "169.254.169.254"),
         ("alarm_set", {"delay_seconds": 5, "payload": "x" * 70_000}, "invalid_payload", "64 KiB"),
         ("alarm_set", {"delay_seconds": 5, "payload": "\x00"}, "invalid_payload", "U+0000"),
@@ -188,7 +188,7 @@ async def test_lists_come_in_pages(settings: Settings) -> None:
         ("alarm_cancel", {}, "invalid_input", "alarm"),
         ("alarm_cancel", {"alarm": "nobody"}, "alarm_not_found", "nobody"),
         ("job_submit", {"task": ""}, "invalid_input", "task"),
-        ("job_submit", {"task": "t", "args": [1]}, "invalid_input", "$.args"),
+        ("job_submit", {"task": "t", "payload": [1]}, "invalid_input", "$.payload"),
         ("job_status", {"id": "17"}, "invalid_input", "'17' is not the id of a job"),
         ("job_status", {"id": "0190a0a0-0000-7000-8000-000000000000"}, "job_not_found", "0190a0a0"),
         ("alarm_snooze", {}, "invalid_input", "there is no tool 'alarm_snooze'"),

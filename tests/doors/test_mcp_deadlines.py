@@ -59,7 +59,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(port: int) -> None:
 
 @pytest.mark.parametrize(("values", "status"), [(40_000, 200), (60_000, 413)])
 async def test_a_call_has_as_many_values_as_can_be_built(port: int, values: int, status: int) -> None:
-    arguments = {"task": "t", "args": {"list": [0] * values, "text": "a,b" * values}}
+    arguments = {"task": "t", "payload": {"list": [0] * values, "text": "a,b" * values}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "job_submit", "arguments": arguments}}
     body = json.dumps(call).encode()
 

@@ -270,7 +270,7 @@ async def test_what_was_read_masked_cannot_be_written_back(marked: Settings) -> 
         async with open_remote_engine(replace(marked, server_url=f"grpc://{http.server.address}")) as engine:
             with pytest.raises(InvalidPayload, match="leave payload out to keep what is there"):
                 await engine.schedules.edit("daily", {"payload": json.dumps(masked)})
-        changed = ["schedules", "edit", "daily", "--args", json.dumps(masked)]
+        changed = ["schedules", "edit", "daily", "--payload", json.dumps(masked)]
         told = {"PULSE_DATABASE_URL": marked.database_url, "PULSE_REDACT": REDACT}
         refused = await asyncio.to_thread(call, *changed, **told)
         assert refused.exit_code != 0
@@ -321,7 +321,7 @@ async def test_a_task_is_changed_without_touching_the_payload_that_one_may_not_s
         @app.task
         async def new(password: str) -> None: ...
 
-        await app.schedules.acreate("s", old, args={"password": "CANARY"}, cron="0 3 * * *")
+        await app.schedules.acreate("s", old, payload={"password": "CANARY"}, cron="0 3 * * *")
         edited = await app.schedules.aedit("s", task=new)
         await asyncio.to_thread(app.close)
 
@@ -436,8 +436,8 @@ async def test_in_a_transaction_of_ones_own_it_is_the_same(marked: Settings) -> 
 
     async with conn.transaction():
         given: dict[str, Any] = {"conn": conn, "delay": "1h", "url": "http://127.0.0.1:9/"}
-        alarm = await app.alarms.aset("tea", payload={"password": "CANARY"}, key="k", **given)
-        again = await app.alarms.aset("tea", payload={"password": "CANARY"}, key="k", **given)
+        alarm = await app.alarms.aset("tea", payload={"password": "CANARY"}, idempotency_key="k", **given)
+        again = await app.alarms.aset("tea", payload={"password": "CANARY"}, idempotency_key="k", **given)
         with pytest.raises(InvalidPayload, match="give the value itself"):
             await app.alarms.aset("tea", payload=masked, **given)
         with pytest.raises(InvalidPayload, match="give the value itself"):

@@ -77,9 +77,9 @@ async def test_an_instant_is_kept_as_it_is(engine: Engine) -> None:
 
 
 async def test_a_timetable_begins_with_its_first_occurrence_in_its_zone(engine: Engine) -> None:
-    alarm = await set_one(engine, cron="0 9 * * *", zone="America/New_York")
+    alarm = await set_one(engine, cron="0 9 * * *", tz="America/New_York")
 
-    assert (alarm.kind, alarm.zone) == ("cron", "America/New_York")
+    assert (alarm.kind, alarm.tz) == ("cron", "America/New_York")
     assert alarm.next_fire_at == datetime(2026, 3, 2, 14, tzinfo=UTC)
 
 
@@ -94,7 +94,7 @@ async def test_a_timetable_begins_with_its_first_occurrence_in_its_zone(engine: 
         ({"cron": ""}, "empty cron expression"),
         ({"cron": "61 * * * *"}, "invalid cron expression"),
         ({"cron": "0 0 30 2 *"}, "yields no future time"),
-        ({"cron": "* * * * *", "zone": "Europe/Berln"}, "Europe/Berlin"),
+        ({"cron": "* * * * *", "tz": "Europe/Berln"}, "Europe/Berlin"),
         ({"cron": "* * * * *", "delay": HOUR}, "cron alarm takes cron_expr"),
     ],
 )

@@ -337,7 +337,7 @@ async def test_a_schedule_is_broken_and_another_in_an_unknown_zone(healthy: Sett
     await admin.execute(
         "update pulse.schedules set status = 'BROKEN', next_run_at = null, error = 'a hole' where name = 'torn'"
     )
-    await admin.execute("update pulse.schedules set zone = 'Mars/Olympus' where name = 'martian'")
+    await admin.execute("update pulse.schedules set tz = 'Mars/Olympus' where name = 'martian'")
 
     broken, unknown = (await findings(healthy))["schedules"]
 

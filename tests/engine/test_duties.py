@@ -251,14 +251,14 @@ async def delays_of(engine: Engine, clock: FrozenClock, failures: int, **given: 
     [
         (RetryPolicy(jitter=0), [1, 4, 9, 16]),
         (RetryPolicy(base=10, jitter=0), [10, 40, 90, 160]),
-        (RetryPolicy(base=10, most=50, jitter=0), [10, 40, 50, 50]),
+        (RetryPolicy(base=10, max_delay=50, jitter=0), [10, 40, 50, 50]),
         (RetryPolicy(kind="exponential", jitter=0), [1, 2, 4, 8, 16]),
-        (RetryPolicy(kind="exponential", base=3, factor=10, most=1000, jitter=0), [3, 30, 300, 1000, 1000]),
+        (RetryPolicy(kind="exponential", base=3, factor=10, max_delay=1000, jitter=0), [3, 30, 300, 1000, 1000]),
         (RetryPolicy(kind="fixed", base=7, jitter=0), [7, 7, 7]),
         (RetryPolicy(kind="fixed", base=0.25, jitter=0), [0.25, 0.25]),
         (RetryPolicy(kind="fixed", base=0, jitter=0), [0, 0]),
         (RetryPolicy(kind="list", delays=(1, 60, 5), jitter=0), [1, 60, 5, 5, 5]),
-        (RetryPolicy(kind="list", delays=(100, 200), most=150, jitter=0), [100, 150]),
+        (RetryPolicy(kind="list", delays=(100, 200), max_delay=150, jitter=0), [100, 150]),
     ],
 )
 async def test_a_policy_decides_how_long_a_failed_job_waits(

@@ -55,12 +55,12 @@ POLICIES: list[dict[str, Any]] = [
     {"kind": "list", "delays": [0, 0, 0, "boom"]},
     {"kind": "list", "delays": "none"},
     {"kind": "exponential", "factor": 100_000},
-    {"kind": "exponential", "most": 1e15},
+    {"kind": "exponential", "max_delay": 1e15},
     {"base": -1},
     {"base": "1"},
     {"jitter": 50},
     {"factor": 0},
-    {"most": -5},
+    {"max_delay": -5},
 ]
 
 
@@ -70,7 +70,9 @@ async def test_sql_refuses_a_policy_that_would_fail_later(conn: Connection, poli
         await conn.fetch("select pulse.enqueue('mail', '{}', $1)", json.dumps({"retry": policy}))
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, 5, [], "x", {"base": 1e300, "most": 1e300}, {"kind": "list"}], ids=str)
+@pytest.mark.parametrize(
+    "policy", [*POLICIES, 5, [], "x", {"base": 1e300, "max_delay": 1e300}, {"kind": "list"}], ids=str
+)
 @pytest.mark.parametrize("failures", [1, 4, 1_000_000])
 async def test_the_back_off_has_an_answer_for_every_policy(conn: Connection, policy: Any, failures: int) -> None:
     """Recording a failure must never itself fail: it would take the whole batch, and the watchdog, with it."""

@@ -128,7 +128,7 @@ async def set_both(settings: Settings, clock: FrozenClock) -> None:
     async with await Database.connect(settings) as database:
         other = Engine(database, buckets=settings.buckets)
         await other.alarms.set(NewAlarm(url="http://127.0.0.1:9/", delay=MINUTE))
-        await other.schedules.create(NewSchedule(name="once", after=MINUTE, job=a_new_job()))
+        await other.schedules.create(NewSchedule(name="once", delay=MINUTE, job=a_new_job()))
     await clock.advance(MINUTE)
 
 
@@ -181,7 +181,7 @@ async def test_the_batch_sets_how_many_schedules_one_transaction_fires(
     database.settings = replace(settings, schedule_batch=batch)
     engine = Engine(database, buckets=settings.buckets)
     for name in "abc":
-        await engine.schedules.create(NewSchedule(name=name, after=MINUTE, job=a_new_job()))
+        await engine.schedules.create(NewSchedule(name=name, delay=MINUTE, job=a_new_job()))
     await clock.advance(MINUTE)
 
     assert [await engine.duties.fires.fire_due() for _ in range(4)] == taken

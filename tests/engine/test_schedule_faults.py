@@ -428,7 +428,7 @@ async def test_a_zone_that_is_gone_stops_only_its_own(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name is still known to this process, and its file is not there any more."""
-    await create(engine, name="a", cron="0 13 * * *", zone="Asia/Kathmandu")
+    await create(engine, name="a", cron="0 13 * * *", tz="Asia/Kathmandu")
     await create(engine, name="b")
     await clock.advance(24 * HOUR)
     load_zone = zones.load_zone
@@ -539,7 +539,7 @@ async def test_a_once_schedule_that_is_given_another_instant_during_its_pause_wa
     engine: Engine, clock: FrozenClock
 ) -> None:
     await paused_over(engine, clock)
-    await engine.schedules.edit("once", {"at": at(14, 0)})
+    await engine.schedules.edit("once", {"run_at": at(14, 0)})
 
     resumed = await engine.schedules.resume("once")
     assert (await fire(engine), resumed.next_run_at) == (0, at(14, 0))
@@ -613,7 +613,7 @@ async def test_a_start_in_the_past_only_says_where_to_count_from(engine: Engine,
 async def test_intervals_are_elapsed_time_when_clocks_change(engine: Engine, clock: FrozenClock) -> None:
     clock.instant = at(0, 0).replace(month=3, day=29)  # Berlin leaves out an hour at 01:00 UTC
     await clock.freeze()
-    await create(engine, every=HOUR, zone="Europe/Berlin", catch_up=CatchUp.REPLAY)
+    await create(engine, every=HOUR, tz="Europe/Berlin", catch_up=CatchUp.REPLAY)
     await clock.advance(4 * HOUR)
     await fire(engine)
 

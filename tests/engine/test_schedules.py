@@ -40,7 +40,7 @@ async def at_noon(clock: FrozenClock) -> None:
 
 
 def a_schedule(**given: Any) -> NewSchedule:
-    if not {"cron", "every", "at", "after"} & given.keys():
+    if not {"cron", "every", "run_at", "delay"} & given.keys():
         given["cron"] = "* * * * *"
     defaults: dict[str, Any] = {"name": "each minute", "job": a_new_job()}
     return NewSchedule(**defaults | given)
@@ -188,11 +188,11 @@ async def test_two_hundred_broken_schedules_at_the_head_delay_nobody(
 ) -> None:
     """Their zone has gone, and half of them the database refuses as well."""
     for number in range(100):
-        await create(engine, name=f"zone {number}", zone="Europe/Berlin")
+        await create(engine, name=f"zone {number}", tz="Europe/Berlin")
         await create(engine, name=f"task {number}", job=a_new_job(task="forbidden"))
     for number in range(50):
         await create(engine, name=f"good {number}", job=a_new_job(task="allowed"), every=MINUTE)
-    await conn.execute("update pulse.schedules set zone = 'Atlantis/Center' where name like 'zone %'")
+    await conn.execute("update pulse.schedules set tz = 'Atlantis/Center' where name like 'zone %'")
     await conn.execute("alter table pulse.jobs add constraint forbidden check (task <> 'forbidden') not valid")
     try:
         await clock.advance(MINUTE)
@@ -239,8 +239,8 @@ async def test_jitter_spreads_the_starts_the_same_way_each_time_and_before_the_n
     [
         ({"max_occurrences": 2}, [at(12, 1), at(12, 2)]),
         ({"starts_at": at(12, 3), "ends_at": at(12, 5)}, [at(12, 3), at(12, 4)]),
-        ({"at": at(12, 2)}, [at(12, 2)]),
-        ({"after": MINUTE}, [NOON + MINUTE]),
+        ({"run_at": at(12, 2)}, [at(12, 2)]),
+        ({"delay": MINUTE}, [NOON + MINUTE]),
         ({"every": 2 * MINUTE, "ends_at": at(12, 6)}, [NOON + 2 * MINUTE, NOON + 4 * MINUTE]),
     ],
 )

@@ -203,7 +203,7 @@ async def test_what_is_no_connection_is_named(settings: Settings) -> None:
     "given",
     [
         {"fire_at": NOON + HOUR},
-        {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "max_failures": 0},
+        {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin", "max_failures": 0},
         {"cron": "@every 90s", "url": None},
         {
             "delay": timedelta(days=300, microseconds=1),

@@ -65,11 +65,11 @@ def test_everything_about_an_alarm_can_be_said(app: Pulse) -> None:
         label="trial",
         owner="shop",
         max_failures=0,
-        key="k",
+        idempotency_key="k",
     )
 
     assert made == app.alarms.get("trial-ends:42", owner="shop") == app.alarms.get(made.id)
-    assert (made.cron, made.zone, made.kind, made.url) == ("0 9 * * 1-5", "Europe/Berlin", "cron", URL)
+    assert (made.cron, made.tz, made.kind, made.url) == ("0 9 * * 1-5", "Europe/Berlin", "cron", URL)
     assert (made.label, made.owner, made.max_failures, made.idempotency_key) == ("trial", "shop", 0, "k")
     assert made.payload == '{"user": 42, "when": "2030-01-01T00:00:00Z"}'
     assert made.headers == {"x-team": "…", "Authorization": "…"}
@@ -78,7 +78,7 @@ def test_everything_about_an_alarm_can_be_said(app: Pulse) -> None:
 
 @pytest.mark.parametrize("at", [LATER, "2030-01-01T00:00:00Z", "2030-01-01t01:00:00.000+01:00"])
 def test_an_instant_is_a_datetime_or_text(app: Pulse, at: Any) -> None:
-    assert app.alarms.set(at=at, url=URL).next_fire_at == LATER
+    assert app.alarms.set(fire_at=at, url=URL).next_fire_at == LATER
 
 
 @pytest.mark.parametrize("delay", ["90m", timedelta(minutes=90), 5400, 5400.0])
@@ -98,24 +98,28 @@ def test_a_payload_is_any_json(app: Pulse, payload: Any) -> None:
 def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
     first = app.alarms.set("n", delay="1h", url=URL)
     second = app.alarms.set("n", delay="2h", url=URL)
-    keyed = [app.alarms.set(at=LATER, url=URL, key="k").id for _ in range(2)]
+    keyed = [app.alarms.set(fire_at=LATER, url=URL, idempotency_key="k").id for _ in range(2)]
 
     assert (second.id, second.revision) == (first.id, 2)
     assert keyed[0] == keyed[1]
     with pytest.raises(AlarmExists):
-        app.alarms.set(delay="1h", url=URL, key="k")
+        app.alarms.set(delay="1h", url=URL, idempotency_key="k")
 
 
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({}, InvalidAlarm, "when\\? give one of delay, at and cron$"),
-        ({"delay": 0}, InvalidAlarm, "^once alarm requires delay or at: a delay of 0 is none$"),
-        ({"delay": 60, "at": LATER}, InvalidAlarm, "when\\? give one of delay, at and cron, not delay and at$"),
-        ({"at": "tomorrow"}, InvalidAlarm, r"^invalid at 'tomorrow' \(want RFC3339\)$"),
-        ({"at": "2030-01-01T00:00:00"}, InvalidAlarm, r"\(want RFC3339\): it has no time zone"),
-        ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidAlarm, "is not in the future"),
-        ({"at": datetime(2030, 1, 1)}, InvalidOption, "^at "),  # noqa: DTZ001
+        ({}, InvalidAlarm, "when\\? give one of delay, fire_at and cron$"),
+        ({"delay": 0}, InvalidAlarm, "^once alarm requires delay or fire_at: a delay of 0 is none$"),
+        (
+            {"delay": 60, "fire_at": LATER},
+            InvalidAlarm,
+            "when\\? give one of delay, fire_at and cron, not delay and fire_at$",
+        ),
+        ({"fire_at": "tomorrow"}, InvalidAlarm, r"^invalid fire_at 'tomorrow' \(want RFC3339\)$"),
+        ({"fire_at": "2030-01-01T00:00:00"}, InvalidAlarm, r"\(want RFC3339\): it has no time zone"),
+        ({"fire_at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidAlarm, "is not in the future"),
+        ({"fire_at": datetime(2030, 1, 1)}, InvalidOption, "^fire_at "),  # noqa: DTZ001
         ({"cron": ""}, InvalidAlarm, "empty cron expression"),
         ({"cron": "61 * * * *"}, InvalidAlarm, "61"),
         ({"cron": "0 0 31 2 *"}, InvalidAlarm, "yields no future time"),
@@ -123,9 +127,9 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
         (
             {"delay": 60, "tz": "UTC"},
             InvalidOption,
-            "^tz must come with cron \(an instant has an offset of its own\), not 'UTC'$",
+            r"^tz must come with cron \(an instant has an offset of its own\), not 'UTC'$",
         ),
-        ({"at": LATER, "tz": "Europe/Berlin"}, InvalidOption, "^tz 'Europe/Berlin' .* an instant has its offset$"),
+        ({"fire_at": LATER, "tz": "Europe/Berlin"}, InvalidOption, "^tz must come with cron .*, not 'Europe/Berlin'$"),
         ({"delay": "soon"}, InvalidOption, "soon"),
         ({"delay": -5}, InvalidOption, "delay"),
         ({"delay": 60, "url": "https://192.168.0.1/"}, InvalidTarget, "not a public address"),
@@ -134,9 +138,9 @@ def test_a_name_is_replaced_and_a_key_says_it_once(app: Pulse) -> None:
         ({"delay": 60, "payload": "x" * 70_000}, InvalidPayload, "64 KiB"),
         ({"delay": 60, "headers": {"host": "x"}}, InvalidInput, "host"),
         ({"delay": 60, "max_failures": 101}, InvalidOption, "max_failures"),
-        ({"delay": 60, "key": ""}, InvalidOption, "^key "),
+        ({"delay": 60, "idempotency_key": ""}, InvalidOption, "^idempotency_key "),
         ({"delay": 60, "owner": ""}, InvalidName, "owner"),
-        ({"delay": 60, "every": 5}, InvalidOption, "an alarm takes at, delay"),
+        ({"delay": 60, "every": 5}, InvalidOption, "option of an alarm must be one of fire_at, delay"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_it_is_written(
@@ -215,7 +219,7 @@ async def test_a_url_is_woken_signed_and_what_came_of_it_is_told(
     async def nothing() -> None: ...
 
     async with working(app):
-        made = await app.alarms.aset("trial-ends:42", at=LATER, url=endpoint.url, payload={"user": 42})
+        made = await app.alarms.aset("trial-ends:42", fire_at=LATER, url=endpoint.url, payload={"user": 42})
         await app.alarms.afire("trial-ends:42")
         await endpoint.until(1)
 
@@ -261,7 +265,9 @@ async def test_with_a_token_and_a_connection_the_owner_has_to_be_said(settings: 
     """The server knows whose the token's alarms are; the database does not."""
     async with connected(settings.database_url) as conn:
         with closing(Pulse(settings=replace(settings, server_url="grpc://127.0.0.1:1", token="pulse_x"))) as app:
-            with pytest.raises(InvalidOption, match="PULSE_ALARM_OWNER: only the server knows whose a token is"):
+            with pytest.raises(
+                InvalidOption, match=r"or as PULSE_ALARM_OWNER \(only the server knows the owner of a token\)"
+            ):
                 await app.alarms.aset(delay="1h", url=URL, conn=conn)
 
             assert (await app.alarms.aset(delay="1h", url=URL, owner="shop", conn=conn)).owner == "shop"

@@ -129,7 +129,7 @@ async def test_the_place_is_the_line_of_the_caller(settings: Settings) -> None:
         for _ in app.alarms.list():
             pass
         lines.append(line() + 1)
-        app.schedules.create("s", greet, args={"name": "Ada"}, every="1h")
+        app.schedules.create("s", greet, payload={"name": "Ada"}, every="1h")
         lines.append(line() + 1)
         app.alarms.set("a", delay="1h", url="http://127.0.0.1:9/")
 

@@ -29,7 +29,7 @@ def test_a_task_may_bring_its_schedule() -> None:
 
     first, second = app.schedules.declared
     assert (first.schedule.name, first.aliases) == ("shop.report", ("shop.rapport",))
-    assert (first.schedule.cron, first.schedule.zone) == ("0 9 * * 1-5", "Europe/Berlin")
+    assert (first.schedule.cron, first.schedule.tz) == ("0 9 * * 1-5", "Europe/Berlin")
     assert (first.schedule.job.task, first.schedule.job.topic, first.schedule.job.payload) == (
         "shop.report",
         "reports",
@@ -44,13 +44,17 @@ def test_a_task_may_bring_its_schedule() -> None:
     [
         ({"cron": "0 9 * * 1-5", "every": "5m"}, InvalidSchedule, "not cron and every"),
         ({"cron": "0 9 * *"}, InvalidSchedule, "0 9"),
-        ({"cron": 5}, InvalidOption, "it is text"),
+        ({"cron": 5}, InvalidOption, "must be text"),
         ({"cron": "@daily", "tz": "Berlin"}, InvalidSchedule, "Europe/Berlin"),
         ({"every": "10ms"}, InvalidOption, "from 1s"),
-        ({"every": 60, "tz": 1}, InvalidOption, "it is text"),
+        ({"every": 60, "tz": 1}, InvalidOption, "must be text"),
         ({"tz": "Europe/Berlin"}, InvalidTask, "give cron or every, too"),
         ({"every": 60, "delay": 5}, InvalidSchedule, "delay is not for the job of a schedule"),
-        ({"every": 60, "catch_up": "skip"}, InvalidOption, "a task takes aliases, cron, deadline, delay, every"),
+        (
+            {"every": 60, "catch_up": "skip"},
+            InvalidOption,
+            "option of a task must be one of aliases, cron, deadline, delay, every",
+        ),
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused_with_its_task(
@@ -68,7 +72,7 @@ def test_a_schedule_that_makes_no_sense_is_refused_with_its_task(
 def test_a_task_that_needs_arguments_cannot_bring_its_schedule() -> None:
     app = Pulse()
 
-    with pytest.raises(InvalidTask, match=r"'x' needs city and copies, .*app.schedules.declare\(name, task, args="):
+    with pytest.raises(InvalidTask, match=r"'x' needs city and copies, .*app.schedules.declare\(name, task, payload="):
 
         @app.task(name="x", every="5m")
         def report(ctx: Context, city: str, *others: str, copies: int, **labels: str) -> None: ...
@@ -82,7 +86,7 @@ def test_a_task_may_have_several_schedules() -> None:
     @app.task(name="shop.report", every="1d")
     def report(city: str = "Rome") -> None: ...
 
-    app.schedules.declare("oslo", report.using(priority=5), args={"city": "Oslo"}, every=60, overlap="skip")
+    app.schedules.declare("oslo", report.using(priority=5), payload={"city": "Oslo"}, every=60, overlap="skip")
     app.schedules.declare("elsewhere", "crm.import", cron="@daily", aliases=["crm"], catch_up="skip")
 
     report_itself, oslo, elsewhere = app.schedules.declared
@@ -120,7 +124,7 @@ def test_a_schedule_may_have_the_name_before_a_task_wants_it() -> None:
 
 
 def test_an_alias_is_a_name() -> None:
-    with pytest.raises(InvalidName, match="alias is empty"):
+    with pytest.raises(InvalidName, match="alias must have 1 to 200 characters"):
         Pulse().schedules.declare("x", "crm.import", every=60, aliases=[""])
 
 

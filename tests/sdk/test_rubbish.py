@@ -61,7 +61,7 @@ class Calls:
         self.task: Task[Any, Any, Any] = app.task(name="greet")(greet)
         self.handle: JobHandle[Any] = self.task.enqueue()
         app.schedules.create("daily", self.task, cron="0 9 * * *")
-        app.alarms.set("tea", at=SOON, url="https://example.com/")
+        app.alarms.set("tea", fire_at=SOON, url="https://example.com/")
         self.count = 0
 
     def unique(self) -> str:
@@ -79,7 +79,7 @@ class Calls:
             "backfill": {"name": "daily", "start": SOON - timedelta(days=3), "end": SOON - timedelta(days=2)},
             "declare": {"name": self.unique(), "task": self.task, "cron": "0 9 * * *"},
             "create": {"name": self.unique(), "task": self.task, "cron": "0 9 * * *"},
-            "set": {"name": "tea", "at": SOON, "url": "https://example.com/"},
+            "set": {"name": "tea", "fire_at": SOON, "url": "https://example.com/"},
             "result": {"timeout": 0},
             "sync": {"app_name": "shop"},
         }

@@ -61,8 +61,8 @@ def test_the_example_of_the_readme_runs(settings: Settings) -> None:
 def test_every_option_is_explained_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ?(\w*) \| ", REFERENCE, re.MULTILINE)
     defaults = dict(zip(NewSchedule.__struct_fields__[2:], NewSchedule.__struct_defaults__, strict=True))
-    timed = {"cron", "every", "at", "after"}
-    wanted = [(name, "" if name in timed else defaults["zone" if name == "tz" else name]) for name in OPTION_NAMES]
+    timed = {"cron", "every", "run_at", "delay"}
+    wanted = [(name, "" if name in timed else defaults["tz" if name == "tz" else name]) for name in OPTION_NAMES]
 
     assert rows == [(name, "none" if default is None else str(default)) for name, default in wanted]
 

@@ -60,11 +60,11 @@ def names(app: Pulse, **wanted: Any) -> list[str]:
 
 
 def test_a_schedule_has_the_options_of_its_task(app: Pulse, report: Any) -> None:
-    app.schedules.create("monday", report, args={"city": "Rome"}, cron="0 9 * * 1", tz="Europe/Rome")
+    app.schedules.create("monday", report, payload={"city": "Rome"}, cron="0 9 * * 1", tz="Europe/Rome")
 
     made = app.schedules.get("monday")
     assert made == app.schedules.get(made.id) == app.schedules.get(str(made.id))
-    assert (made.timed.cron, made.timed.zone, made.status) == ("0 9 * * 1", "Europe/Rome", ScheduleStatus.ACTIVE)
+    assert (made.timed.cron, made.timed.tz, made.status) == ("0 9 * * 1", "Europe/Rome", ScheduleStatus.ACTIVE)
     assert (made.job.task, made.job.topic, made.job.payload) == ("shop.report", "reports", '{"city": "Rome"}')
     assert (made.job.priority, made.job.max_attempts, made.job.timeout) == (3, 7, timedelta(seconds=30))
     assert made.job.tags == ("daily",)
@@ -73,7 +73,7 @@ def test_a_schedule_has_the_options_of_its_task(app: Pulse, report: Any) -> None
 def test_other_options_may_be_given_for_one_schedule(app: Pulse, report: Any) -> None:
     urgent = report.using(priority=9, topic="urgent", result_ttl="1h", retry=1)
 
-    made = app.schedules.create("urgent", urgent, args={"city": "Rome"}, every="5m")
+    made = app.schedules.create("urgent", urgent, payload={"city": "Rome"}, every="5m")
 
     assert (made.job.priority, made.job.topic, made.job.max_attempts, made.job.result_ttl) == (9, "urgent", 1, HOUR)
 
@@ -82,7 +82,7 @@ def test_everything_about_time_and_lateness_can_be_said(app: Pulse, report: Any)
     made = app.schedules.create(
         "all",
         report,
-        args={"city": "Rome"},
+        payload={"city": "Rome"},
         every=90,
         starts_at=LATER,
         ends_at=LATER + HOUR,
@@ -99,22 +99,22 @@ def test_everything_about_time_and_lateness_can_be_said(app: Pulse, report: Any)
     assert made.overlap is Overlap.BUFFER_ONE
 
 
-@pytest.mark.parametrize("when", [{"at": LATER}, {"after": "36000d"}, {"after": timedelta(days=3)}, {"after": 60}])
+@pytest.mark.parametrize("when", [{"run_at": LATER}, {"delay": "36000d"}, {"delay": timedelta(days=3)}, {"delay": 60}])
 def test_a_schedule_may_happen_once(app: Pulse, report: Any, when: Any) -> None:
-    if when.get("after") == "36000d":
-        with pytest.raises(InvalidOption, match="after"):
-            app.schedules.create("once", report, args={"city": "Rome"}, **when)
+    if when.get("delay") == "36000d":
+        with pytest.raises(InvalidOption, match="delay"):
+            app.schedules.create("once", report, payload={"city": "Rome"}, **when)
         return
 
-    made = app.schedules.create("once", report, args={"city": "Rome"}, **when)
+    made = app.schedules.create("once", report, payload={"city": "Rome"}, **when)
 
     assert made.timed.kind == "once"
     assert [each.at for each in app.schedules.preview("once")] == [made.next_run_at]
 
 
 def test_a_task_may_be_given_by_its_name(app: Pulse, report: Any) -> None:
-    known = app.schedules.create("known", "shop.report", args={"city": "Rome"}, every=60)
-    app.schedules.create("foreign", "crm.import", args={"anything": [1]}, every=60)
+    known = app.schedules.create("known", "shop.report", payload={"city": "Rome"}, every=60)
+    app.schedules.create("foreign", "crm.import", payload={"anything": [1]}, every=60)
     foreign = app.schedules.get("foreign")
 
     assert known.job.topic == "reports"
@@ -123,17 +123,17 @@ def test_a_task_may_be_given_by_its_name(app: Pulse, report: Any) -> None:
     with pytest.raises(InvalidArguments, match=r"shop\.report: missing a required argument: 'city'"):
         app.schedules.create("wrong", "shop.report", every=60)
     with pytest.raises(InvalidArguments, match=r"crm\.import: .*object is not JSON"):
-        app.schedules.create("wrong", "crm.import", args={"what": object()}, every=60)
+        app.schedules.create("wrong", "crm.import", payload={"what": object()}, every=60)
 
 
 def test_saying_the_same_again_changes_nothing(app: Pulse, report: Any) -> None:
-    app.schedules.create("same", report, args={"city": "Rome"}, every="60s")
+    app.schedules.create("same", report, payload={"city": "Rome"}, every="60s")
     first = app.schedules.get("same")
-    again = app.schedules.create("same", report, args={"city": "Rome"}, every=timedelta(minutes=1))
+    again = app.schedules.create("same", report, payload={"city": "Rome"}, every=timedelta(minutes=1))
 
     assert again == first
     with pytest.raises(ScheduleExists, match="another overlap and payload: edit it"):
-        app.schedules.create("same", report, args={"city": "Oslo"}, every=60, overlap="skip")
+        app.schedules.create("same", report, payload={"city": "Oslo"}, every=60, overlap="skip")
     assert app.schedules.get("same") == first
 
 
@@ -143,24 +143,24 @@ ARGS = {"city": "Rome"}
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({}, InvalidSchedule, "give one of cron, every, at and after"),
+        ({}, InvalidSchedule, "give one of cron, every, run_at and delay"),
         ({"cron": "@daily", "every": 60}, InvalidSchedule, "not cron and every"),
-        ({"at": LATER, "after": 60}, InvalidSchedule, "either after or at"),
+        ({"run_at": LATER, "delay": 60}, InvalidSchedule, "either delay or run_at"),
         ({"cron": "0 25 * * *"}, InvalidSchedule, "25"),
         ({"cron": "0 0 31 2 *"}, InvalidSchedule, "no future time"),
-        ({"cron": 5}, InvalidOption, "it is text, such as"),
+        ({"cron": 5}, InvalidOption, "must be text, such as"),
         ({"cron": "@daily", "tz": "europe/berlin"}, InvalidSchedule, "Europe/Berlin"),
         ({"cron": "@daily", "tz": "Europe/Berlim"}, InvalidSchedule, "Europe/Berlin"),
-        ({"cron": "@daily", "tz": None}, InvalidOption, "it is text, such as"),
+        ({"cron": "@daily", "tz": None}, InvalidOption, "must be text, such as"),
         ({"every": "500ms"}, InvalidOption, "from 1s to ten years"),
         ({"every": -5}, InvalidOption, "from 1s to ten years"),
         ({"every": "3660d"}, InvalidOption, "ten years"),
         ({"every": 1e300}, InvalidOption, "ten years"),
         ({"every": "soon"}, InvalidOption, "soon"),
         ({"every": True}, InvalidOption, "a length of time"),
-        ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidSchedule, "not in the future"),
-        ({"at": datetime(2030, 1, 1)}, InvalidOption, "time zone"),  # noqa: DTZ001  that is the mistake
-        ({"at": "tomorrow"}, InvalidOption, "at"),
+        ({"run_at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidSchedule, "not in the future"),
+        ({"run_at": datetime(2030, 1, 1)}, InvalidOption, "time zone"),  # noqa: DTZ001  that is the mistake
+        ({"run_at": "tomorrow"}, InvalidOption, "run_at"),
         ({"every": 60, "starts_at": LATER, "ends_at": LATER}, InvalidSchedule, "not before ends_at"),
         ({"every": 60, "ends_at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidSchedule, "no future time"),
         ({"every": 60, "max_occurrences": 0}, InvalidOption, "max_occurrences"),
@@ -169,12 +169,16 @@ ARGS = {"city": "Rome"}
         ({"every": 60, "catch_up": None}, InvalidOption, "fire_once, skip or replay"),
         ({"every": 60, "replay_limit": 5000}, InvalidOption, "replay_limit"),
         ({"every": 60, "overlap": ["skip"]}, InvalidOption, "allow, skip or buffer_one"),
-        ({"every": 60, "zone": "UTC"}, InvalidOption, "a schedule takes cron, every, at, after, tz"),
-        ({"every": 60, "args": {"city": 5}}, InvalidArguments, "argument 'city'"),
-        ({"every": 60, "args": {"city": "Rome", "town": 1}}, InvalidArguments, "town"),
-        ({"every": 60, "args": ["Rome"]}, InvalidArguments, "by name"),
-        ({"every": 60, "args": {5: "Rome"}}, InvalidArguments, "by name"),
-        ({"every": 60, "name": ""}, InvalidName, "empty"),
+        (
+            {"every": 60, "zone": "UTC"},
+            InvalidOption,
+            "option of a schedule must be one of cron, every, run_at, delay, tz",
+        ),
+        ({"every": 60, "payload": {"city": 5}}, InvalidArguments, "argument 'city'"),
+        ({"every": 60, "payload": {"city": "Rome", "town": 1}}, InvalidArguments, "town"),
+        ({"every": 60, "payload": ["Rome"]}, InvalidArguments, "by name"),
+        ({"every": 60, "payload": {5: "Rome"}}, InvalidArguments, "by name"),
+        ({"every": 60, "name": ""}, InvalidName, "not none"),
         ({"every": 60, "name": 5}, InvalidName, "text"),
     ],
 )
@@ -182,18 +186,18 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_made(
     app: Pulse, report: Any, given: dict[str, Any], error: type[PulseError], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        app.schedules.create(**{"name": "wrong", "task": report, "args": ARGS} | given)
+        app.schedules.create(**{"name": "wrong", "task": report, "payload": ARGS} | given)
 
     assert names(app) == []
 
 
 @pytest.mark.parametrize(
     "option",
-    [{"delay": 5}, {"run_at": LATER}, {"deadline": LATER}, {"deadline": "1h"}, {"unique": "k"}, {"conn": object()}],
+    [{"delay": 5}, {"run_at": LATER}, {"deadline": LATER}, {"deadline": "1h"}, {"unique_key": "k"}, {"conn": object()}],
 )
 def test_an_option_of_a_single_job_is_refused(app: Pulse, report: Any, option: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchedule, match=f"{next(iter(option))} is not for the job of a schedule"):
-        app.schedules.create("wrong", report.using(**option), args=ARGS, every=60)
+        app.schedules.create("wrong", report.using(**option), payload=ARGS, every=60)
 
     assert names(app) == []
 
@@ -216,7 +220,7 @@ def test_only_tasks_of_the_app_are_taken(app: Pulse, settings: Settings) -> None
 
 def test_a_list_comes_in_pages_and_can_be_narrowed(app: Pulse, report: Any) -> None:
     for name in ("a", "b", "c"):
-        app.schedules.create(name, report, args=ARGS, every=60)
+        app.schedules.create(name, report, payload=ARGS, every=60)
     app.schedules.create("d", "crm.import", every=60)
     app.schedules.pause("b", reason="month end")
 
@@ -241,7 +245,7 @@ def test_a_list_comes_in_pages_and_can_be_narrowed(app: Pulse, report: Any) -> N
 
 
 def test_a_preview_shows_what_comes(app: Pulse, report: Any) -> None:
-    app.schedules.create("hourly", report, args=ARGS, cron="30 * * * *", tz="Asia/Kolkata")
+    app.schedules.create("hourly", report, payload=ARGS, cron="30 * * * *", tz="Asia/Kolkata")
 
     found = app.schedules.preview("hourly", n=3)
 
@@ -265,18 +269,18 @@ def test_what_is_not_there_is_not_found(app: Pulse) -> None:
         with pytest.raises(ScheduleNotFound, match="no schedule 'nothing'"):
             way("nothing")
     with pytest.raises(ScheduleNotFound):
-        app.schedules.edit(uuid4(), args={})
+        app.schedules.edit(uuid4(), payload={})
 
 
 # --- changing
 
 
 def test_an_edit_changes_what_is_given_and_nothing_else(app: Pulse, report: Any) -> None:
-    app.schedules.create("x", report, args=ARGS, cron="0 9 * * *", tz="Europe/Rome", jitter="1m", max_occurrences=5)
+    app.schedules.create("x", report, payload=ARGS, cron="0 9 * * *", tz="Europe/Rome", jitter="1m", max_occurrences=5)
 
-    changed = app.schedules.edit("x", tz="Asia/Tokyo", args={"city": "Oslo"}, catch_up="skip")
+    changed = app.schedules.edit("x", tz="Asia/Tokyo", payload={"city": "Oslo"}, catch_up="skip")
 
-    assert (changed.timed.cron, changed.timed.zone) == ("0 9 * * *", "Asia/Tokyo")
+    assert (changed.timed.cron, changed.timed.tz) == ("0 9 * * *", "Asia/Tokyo")
     assert (changed.job.payload, changed.job.topic, changed.job.priority) == ('{"city": "Oslo"}', "reports", 3)
     assert (changed.catch_up, changed.jitter, changed.max_occurrences) == (CatchUp.SKIP, timedelta(minutes=1), 5)
     assert app.schedules.get("x") == changed
@@ -284,7 +288,7 @@ def test_an_edit_changes_what_is_given_and_nothing_else(app: Pulse, report: Any)
 
 def test_none_takes_back_what_may_be_missing(app: Pulse, report: Any) -> None:
     given: Any = {"starts_at": LATER, "ends_at": LATER + HOUR, "max_occurrences": 5, "jitter": 5}
-    app.schedules.create("x", report, args=ARGS, every="1h", **given)
+    app.schedules.create("x", report, payload=ARGS, every="1h", **given)
 
     nothing: Any = dict.fromkeys(given)
     changed = app.schedules.edit("x", **nothing)
@@ -297,7 +301,7 @@ def test_an_edit_may_say_another_when_and_another_task(app: Pulse, report: Any) 
     @app.task(name="shop.digest", topic="mail")
     def digest(city: str) -> None: ...
 
-    app.schedules.create("x", report, args=ARGS, cron="@daily")
+    app.schedules.create("x", report, payload=ARGS, cron="@daily")
 
     app.schedules.edit("x", every="2h")
     changed = app.schedules.edit("x", task=digest.using(priority=-5))
@@ -312,17 +316,17 @@ def test_an_edit_may_say_another_when_and_another_task(app: Pulse, report: Any) 
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({"args": {}}, InvalidArguments, "missing a required argument: 'city'"),
-        ({"args": {"city": 1}}, InvalidArguments, "argument 'city'"),
+        ({"payload": {}}, InvalidArguments, "missing a required argument: 'city'"),
+        ({"payload": {"city": 1}}, InvalidArguments, "argument 'city'"),
         ({"task": "shop.count"}, InvalidArguments, "'city'"),
         ({"task": len}, InvalidTask, "not a task"),
         ({"cron": None}, InvalidSchedule, "give one of cron"),
         ({"cron": "@daily", "every": 5}, InvalidSchedule, "not cron and every"),
-        ({"tz": "Rome"}, InvalidSchedule, "zone"),
+        ({"tz": "Rome"}, InvalidSchedule, "time zone"),
         ({"every": "0s"}, InvalidOption, "from 1s"),
         ({"ends_at": datetime(2020, 1, 1, tzinfo=UTC)}, InvalidSchedule, "no future time"),
         ({"catch_up": "always"}, InvalidOption, "fire_once"),
-        ({"catch-up": "skip"}, InvalidOption, "a schedule takes"),
+        ({"catch-up": "skip"}, InvalidOption, "option of a schedule"),
     ],
 )
 def test_a_wrong_edit_changes_nothing(
@@ -331,7 +335,7 @@ def test_a_wrong_edit_changes_nothing(
     @app.task(name="shop.count")
     def count(number: int = 0) -> None: ...
 
-    app.schedules.create("x", report, args=ARGS, cron="0 9 * * *")
+    app.schedules.create("x", report, payload=ARGS, cron="0 9 * * *")
     before = app.schedules.get("x")
 
     with pytest.raises(error, match=says):
@@ -341,7 +345,7 @@ def test_a_wrong_edit_changes_nothing(
 
 
 def test_a_pause_holds_until_it_is_resumed(app: Pulse, report: Any) -> None:
-    app.schedules.create("x", report, args=ARGS, every="1h")
+    app.schedules.create("x", report, payload=ARGS, every="1h")
 
     paused = app.schedules.pause("x", reason="month end")
     resumed = app.schedules.resume("x")
@@ -351,7 +355,7 @@ def test_a_pause_holds_until_it_is_resumed(app: Pulse, report: Any) -> None:
 
 
 def test_what_is_deleted_is_gone(app: Pulse, report: Any) -> None:
-    made = app.schedules.create("x", report, args=ARGS, every="1h")
+    made = app.schedules.create("x", report, payload=ARGS, every="1h")
     handle = app.schedules.trigger("x")
 
     app.schedules.delete("x")
@@ -425,7 +429,7 @@ async def test_a_handler_in_a_process_knows_what_it_was_scheduled_for(settings: 
 
 
 def test_a_backfill_makes_what_was_not_made_then(app: Pulse, report: Any) -> None:
-    app.schedules.create("x", report, args=ARGS, cron="0 * * * *")
+    app.schedules.create("x", report, payload=ARGS, cron="0 * * * *")
     end = datetime(2026, 1, 1, 3, tzinfo=UTC)
     stretch: Any = {"start": end - 3 * HOUR, "end": end}
 
@@ -436,7 +440,7 @@ def test_a_backfill_makes_what_was_not_made_then(app: Pulse, report: Any) -> Non
     assert planned.occurrences == done.occurrences == [end - 3 * HOUR, end - 2 * HOUR, end - HOUR]
     assert (len(planned.job_ids), len(done.job_ids), again.job_ids) == (0, 3, [])
     assert app.handle(done.job_ids[0]).job().scheduled_for == end - 3 * HOUR
-    with pytest.raises(InvalidOption, match="not before the end"):
+    with pytest.raises(InvalidOption, match="before the end"):
         app.schedules.backfill("x", start=end, end=end)
     with pytest.raises(InvalidOption, match="larger limit"):
         app.schedules.backfill("x", **stretch, limit=2)
@@ -444,13 +448,13 @@ def test_a_backfill_makes_what_was_not_made_then(app: Pulse, report: Any) -> Non
 
 async def test_coroutines_have_a_twin_of_everything(app: Pulse, report: Any) -> None:
     there = app.schedules
-    await there.acreate("x", report, args=ARGS, cron="0 * * * *")
+    await there.acreate("x", report, payload=ARGS, cron="0 * * * *")
     made: Schedule = await there.aget("x")
     end = datetime(2026, 1, 1, 3, tzinfo=UTC)
 
     assert made.job.payload == '{"city": "Rome"}'
     assert (await there.alist(task="shop.report")).schedules == [made]
-    assert (await there.aedit("x", args={"city": "Oslo"}, overlap="skip")).overlap is Overlap.SKIP
+    assert (await there.aedit("x", payload={"city": "Oslo"}, overlap="skip")).overlap is Overlap.SKIP
     assert (await there.apause("x")).paused_at
     assert (await there.aresume("x")).paused_at is None
     assert len(await there.apreview("x", n=2)) == 2
@@ -460,7 +464,7 @@ async def test_coroutines_have_a_twin_of_everything(app: Pulse, report: Any) -> 
     await there.adelete("x")
     with pytest.raises(ScheduleNotFound):
         await there.aget("x")
-    app.schedules.declare("y", report, args=ARGS, every=60)
+    app.schedules.declare("y", report, payload=ARGS, every=60)
     assert (await there.async_("shop")).created == ["y"]
 
 
@@ -468,8 +472,8 @@ async def test_coroutines_have_a_twin_of_everything(app: Pulse, report: Any) -> 
 
 
 def test_a_sync_makes_them_what_the_code_says(app: Pulse, report: Any, settings: Settings) -> None:
-    app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
-    app.schedules.declare("oslo", report, args={"city": "Oslo"}, cron="0 9 * * *")
+    app.schedules.declare("rome", report, payload=ARGS, cron="0 9 * * *")
+    app.schedules.declare("oslo", report, payload={"city": "Oslo"}, cron="0 9 * * *")
 
     planned = app.schedules.sync("shop", dry_run=True)
     assert names(app) == []
@@ -482,7 +486,7 @@ def test_a_sync_makes_them_what_the_code_says(app: Pulse, report: Any, settings:
         app.schedules.edit("rome", every=60)
 
     with closing(Pulse(settings=settings)) as newer:
-        newer.schedules.declare("roma", "shop.report", args=ARGS, cron="0 9 * * *", aliases="rome")
+        newer.schedules.declare("roma", "shop.report", payload=ARGS, cron="0 9 * * *", aliases="rome")
         third = newer.schedules.sync("shop")
 
     assert (third.renamed, third.disabled) == ([("rome", "roma")], ["oslo"])
@@ -490,8 +494,8 @@ def test_a_sync_makes_them_what_the_code_says(app: Pulse, report: Any, settings:
 
 
 def test_a_sync_touches_nobody_elses_and_no_pause(app: Pulse, report: Any, settings: Settings) -> None:
-    app.schedules.create("made at run time", report, args=ARGS, every="1h")
-    app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
+    app.schedules.create("made at run time", report, payload=ARGS, every="1h")
+    app.schedules.declare("rome", report, payload=ARGS, cron="0 9 * * *")
     app.schedules.sync("shop")
     app.schedules.pause("rome", reason="month end")
 
@@ -512,7 +516,7 @@ def test_a_sync_touches_nobody_elses_and_no_pause(app: Pulse, report: Any, setti
 
 
 def test_an_older_deploy_does_not_undo_a_newer_one(app: Pulse, report: Any) -> None:
-    app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
+    app.schedules.declare("rome", report, payload=ARGS, cron="0 9 * * *")
 
     app.schedules.sync("shop", deploy=7)
 
@@ -521,7 +525,7 @@ def test_an_older_deploy_does_not_undo_a_newer_one(app: Pulse, report: Any) -> N
 
 
 def test_what_is_no_longer_declared_may_be_removed(app: Pulse, report: Any, settings: Settings) -> None:
-    app.schedules.declare("rome", report, args=ARGS, cron="0 9 * * *")
+    app.schedules.declare("rome", report, payload=ARGS, cron="0 9 * * *")
     app.schedules.sync("shop")
 
     with closing(Pulse(settings=settings)) as newer:

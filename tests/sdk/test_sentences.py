@@ -30,14 +30,17 @@ def said_by(call: Any, *args: Any, kind: type[PulseError] = PulseError, **given:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "when? give one of delay, at and cron"),
-        ({"at": SOON, "delay": "5m"}, "when? give one of delay, at and cron, not delay and at"),
-        ({"delay": 0}, "once alarm requires delay or at: a delay of 0 is none"),
-        ({"at": datetime(2030, 1, 1)}, "at "),  # noqa: DTZ001
-        ({"at": "2030-01-01T09:00:00"}, "invalid at '2030-01-01T09:00:00' (want RFC3339): it has no time zone"),
-        ({"at": SOON, "key": ""}, "key must have 1 to"),
-        ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, "at 2020-01-01T00:00:00+00:00 is not in the future"),
-        ({"at": SOON, "headers": "X-Shop: north"}, "headers must be a dict"),
+        ({}, "when? give one of delay, fire_at and cron"),
+        ({"fire_at": SOON, "delay": "5m"}, "when? give one of delay, fire_at and cron, not delay and fire_at"),
+        ({"delay": 0}, "once alarm requires delay or fire_at: a delay of 0 is none"),
+        ({"fire_at": datetime(2030, 1, 1)}, "fire_at "),  # noqa: DTZ001
+        (
+            {"fire_at": "2030-01-01T09:00:00"},
+            "invalid fire_at '2030-01-01T09:00:00' (want RFC3339): it has no time zone",
+        ),
+        ({"fire_at": SOON, "idempotency_key": ""}, "idempotency_key must have 1 to"),
+        ({"fire_at": datetime(2020, 1, 1, tzinfo=UTC)}, "fire_at 2020-01-01T00:00:00+00:00 is not in the future"),
+        ({"fire_at": SOON, "headers": "X-Shop: north"}, "headers must be a dict"),
     ],
 )
 def test_an_alarm_is_refused_in_the_words_it_was_given_in(settings: Settings, options: Any, said: str) -> None:
@@ -50,7 +53,8 @@ def test_an_alarm_is_refused_in_the_words_it_was_given_in(settings: Settings, op
 
 def test_what_the_caller_wrote_is_left_as_it_is() -> None:
     assert (
-        translate("fire_at 'fire_at' and \"fire_at\" are no_fire_at") == "at 'fire_at' and \"fire_at\" are no_fire_at"
+        translate("cron_expr 'cron_expr' and \"cron_expr\" are no_cron_expr")
+        == "cron 'cron_expr' and \"cron_expr\" are no_cron_expr"
     )
 
 
@@ -60,7 +64,7 @@ def test_a_job_is_too() -> None:
     @app.task
     def send() -> None: ...
 
-    assert said_by(send.using, unique="", kind=InvalidOption).startswith("unique must have 1 to")
+    assert said_by(send.using, unique_key="", kind=InvalidOption).startswith("unique_key must have 1 to")
 
 
 # --- calls

@@ -103,7 +103,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
 
     with pytest.raises(InvalidTask, match="executor 'gpu'"):
         app.task(name="sum", executor="gpu")(lambda: None)  # type: ignore[call-overload]
-    with pytest.raises(InvalidOption, match=r"a task takes aliases, .*priority"):
+    with pytest.raises(InvalidOption, match=r"option of a task must be one of aliases, .*priority"):
         app.task(name="sum", dealy="5m")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidName):
         app.task(name="sum")(lambda: None).using(topic="a\x00b").enqueue()
@@ -122,7 +122,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
         ("timeout", 0),
         ("timeout", object()),
         ("deadline", "11000d"),
-        ("unique", "x" * 501),
+        ("unique_key", "x" * 501),
         ("unique_window", "5m"),
         ("tags", "billing"),
         ("tags", ["\x00"]),
@@ -148,8 +148,8 @@ def test_a_length_that_is_refused_is_quoted_as_it_was_given(refuse: Callable[[],
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"attempts": 0},
-        {"attempts": 1.5},
+        {"max_attempts": 0},
+        {"max_attempts": 1.5},
         {"on": OSError},
         {"on": ("OSError",)},
         {"base": "x"},
@@ -170,7 +170,9 @@ async def test_enqueue_writes_down_everything(engine: Engine, settings: Settings
         send = declare(app)
         at = datetime(2030, 1, 31, tzinfo=UTC)
 
-        handle = await send.using(run_at=at, unique="k", unique_window="1h", result_ttl="1d").aenqueue(7, to="a@b.c")
+        handle = await send.using(run_at=at, unique_key="k", unique_window="1h", result_ttl="1d").aenqueue(
+            7, to="a@b.c"
+        )
 
     job = await engine.jobs.get(handle.id)
     assert (job.task, job.topic, job.priority, job.max_attempts) == (send.name, "mail", 5, 7)
@@ -238,7 +240,7 @@ async def test_many_at_once_may_differ_in_everything(engine: Engine, settings: S
         send = declare(app)
         calls = [
             send.call(1),
-            send.using(topic="other", priority=-3, unique="u", tags=["x", "y"]).call(2),
+            send.using(topic="other", priority=-3, unique_key="u", tags=["x", "y"]).call(2),
             send.using(delay="1h", timeout="1s", retry=Retry(2, "fixed", 9)).call(3),
             send.using(deadline=datetime(2031, 1, 1, tzinfo=UTC)).call(4),
         ]
@@ -283,7 +285,7 @@ def test_settings_are_given_as_a_whole_or_one_by_one(settings: Settings) -> None
 
 async def test_a_unique_key_answers_with_the_first_job(settings: Settings) -> None:
     with closing(Pulse(settings=settings)) as app:
-        send = declare(app).using(unique="receipt:7")
+        send = declare(app).using(unique_key="receipt:7")
 
         assert await send.aenqueue(1) == await send.aenqueue(2)
 

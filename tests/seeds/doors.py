@@ -25,8 +25,8 @@ from tests.doors.http_client import Http, served_http
 from tests.doors.mcp_client import Agent
 
 URL = "http://127.0.0.1:9/hook"
-FLAGS = {"delay_seconds": "--in", "fire_at": "--at", "cron_expr": "--cron", "timezone": "--tz"}
-OPTIONS = {"delay_seconds": "delay", "fire_at": "at", "cron_expr": "cron", "timezone": "tz"}
+FLAGS = {"delay_seconds": "--delay", "fire_at": "--fire-at", "cron_expr": "--cron", "tz": "--tz"}
+OPTIONS = {"delay_seconds": "delay", "fire_at": "fire_at", "cron_expr": "cron", "tz": "tz"}
 
 
 class Doors:

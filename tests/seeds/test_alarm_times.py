@@ -28,28 +28,26 @@ async def doors(settings: Settings, noon: FrozenClock) -> AsyncIterator[Doors]:
         yield doors
 
 
-async def first_fire(engine: Engine, cron: str, zone: str = "UTC") -> datetime:
+async def first_fire(engine: Engine, cron: str, tz: str = "UTC") -> datetime:
     """When an alarm that is set now fires first, as its row has it."""
-    alarm = (await engine.alarms.set(NewAlarm(cron=cron, zone=zone, url=URL))).alarm
+    alarm = (await engine.alarms.set(NewAlarm(cron=cron, tz=tz, url=URL))).alarm
     assert alarm.next_fire_at is not None
     return alarm.next_fire_at
 
 
-async def next_fires(
-    engine: Engine, clock: FrozenClock, start: datetime, cron: str, zone: str, count: int
-) -> list[str]:
+async def next_fires(engine: Engine, clock: FrozenClock, start: datetime, cron: str, tz: str, count: int) -> list[str]:
     """The first instants after `start`, each found from the one before."""
     clock.instant, found = start, []
     for _ in range(count):
         await clock.freeze()
-        clock.instant = await first_fire(engine, cron, zone)
+        clock.instant = await first_fire(engine, cron, tz)
         found.append(clock.instant.isoformat().replace("+00:00", "Z"))
     return found
 
 
 def in_own_words(text: str) -> set[str]:
-    """Python calls the same things `at` and `delay`."""
-    return {text, text.replace("delay_seconds", "delay").replace("fire_at", "at")}
+    """Python calls delay_seconds `delay`."""
+    return {text, text.replace("delay_seconds", "delay")}
 
 
 def all_say(found: dict[str, str], text: str, python: str | None = None) -> None:
@@ -90,11 +88,11 @@ async def test_every_day_at_nine_is_a_cron_expression(doors: Doors) -> None:
 async def test_a_delay_and_an_instant_together_are_refused(doors: Doors) -> None:
     found = await doors.refusals(delay_seconds=60, fire_at="2026-03-02T15:00:00Z")
 
-    assert "--in and --at exclude each other" in found.pop("cli"), "which speaks of its own flags"
+    assert "--delay and --fire-at exclude each other" in found.pop("cli"), "which speaks of its own flags"
     all_say(
         found,
         "once alarm takes either delay_seconds or fire_at, not both",
-        python="when? give one of delay, at and cron, not delay and at",
+        python="when? give one of delay, fire_at and cron, not delay and fire_at",
     )
 
 
@@ -102,8 +100,8 @@ async def test_a_delay_and_an_instant_together_are_refused(doors: Doors) -> None
 async def test_neither_a_delay_nor_an_instant_is_refused(doors: Doors) -> None:
     found = await doors.refusals()
 
-    assert "Give --in 10m, --at" in found.pop("cli"), "which speaks of its own flags"
-    all_say(found, "once alarm requires delay_seconds or fire_at", python="when? give one of delay, at and cron")
+    assert "Give --delay 10m, --fire-at" in found.pop("cli"), "which speaks of its own flags"
+    all_say(found, "once alarm requires delay_seconds or fire_at", python="when? give one of delay, fire_at and cron")
     zero = await doors.refusals("cli", delay_seconds=0)
     all_say(zero, "once alarm requires delay_seconds or fire_at")
 
@@ -190,23 +188,21 @@ async def test_nine_in_new_york_is_fourteen_in_utc(doors: Doors, clock: FrozenCl
     clock.instant = NEW_YEAR
     await clock.freeze()
 
-    found = await doors.set(cron_expr="0 9 * * *", timezone="America/New_York")
+    found = await doors.set(cron_expr="0 9 * * *", tz="America/New_York")
 
     assert set(found.values()) == {datetime(2026, 1, 1, 14, tzinfo=UTC)}
 
 
 @says("003", 37, "An empty time zone is UTC.")
 async def test_an_empty_zone_is_utc(doors: Doors) -> None:
-    found = await doors.set(cron_expr="0 9 * * *", timezone="")
+    found = await doors.set(cron_expr="0 9 * * *", tz="")
 
     assert set(found.values()) == {datetime(2026, 3, 3, 9, tzinfo=UTC)}
 
 
 @says("003", 38, "A time zone that does not exist is an error.")
 async def test_an_unknown_zone_is_refused(doors: Doors) -> None:
-    all_say(
-        await doors.refusals(cron_expr="0 9 * * *", timezone="Mars/Olympus"), "unknown time zone 'Mars/Olympus': write"
-    )
+    all_say(await doors.refusals(cron_expr="0 9 * * *", tz="Mars/Olympus"), "unknown time zone 'Mars/Olympus': write")
 
 
 @says("003", 39, "An empty expression: “empty cron expression”.")
@@ -233,9 +229,9 @@ async def test_an_expression_that_never_comes_is_refused(doors: Doors) -> None:
 async def test_an_alarm_is_checked_when_it_is_set_and_its_instant_is_stored(
     engine: Engine, noon: FrozenClock, conn: Connection
 ) -> None:
-    for cron, zone in [("61 * * * *", "UTC"), ("0 0 30 2 *", "UTC"), ("@daily", "Mars/Olympus"), ("", "UTC")]:
+    for cron, tz in [("61 * * * *", "UTC"), ("0 0 30 2 *", "UTC"), ("@daily", "Mars/Olympus"), ("", "UTC")]:
         with pytest.raises(InvalidAlarm):
-            await first_fire(engine, cron, zone)
+            await first_fire(engine, cron, tz)
     await first_fire(engine, "0 9 * * *")
 
     rows = await conn.fetch("select next_fire_at from pulse.alarms")
@@ -256,7 +252,7 @@ async def test_an_expression_that_can_no_longer_be_read_is_retired_with_its_reas
 ) -> None:
     alarm = await set_one(engine, endpoint, cron="* * * * *")
     neighbour = await set_one(engine, endpoint, cron="* * * * *")
-    await conn.fetch("update pulse.alarms set zone = 'Atlantis/Center' where id = $1", alarm.id)
+    await conn.fetch("update pulse.alarms set tz = 'Atlantis/Center' where id = $1", alarm.id)
     for _ in range(3):
         await noon.advance(MINUTE)
         await deliver(engine)

@@ -47,14 +47,14 @@ class Crash(Exception):
 
 @says("001", 46, "A schedule is once, an interval or a cron expression, and has the one field of its kind.")
 async def test_a_schedule_has_the_one_field_of_its_kind(engine: Engine, noon: FrozenClock, conn: Connection) -> None:
-    given: dict[str, dict[str, Any]] = {"once": {"at": NOON + HOUR}, "interval": {"every": MINUTE}, "cron": {}}
+    given: dict[str, dict[str, Any]] = {"once": {"run_at": NOON + HOUR}, "interval": {"every": MINUTE}, "cron": {}}
     for kind, when in given.items():
         assert (await create(engine, name=kind, **when)).timed.kind == kind
 
     for kind, column in [("once", "cron = '@daily'"), ("interval", "cron = '@daily'"), ("cron", "every = '1h'")]:
         with pytest.raises(asyncpg.CheckViolationError):
             await conn.fetch(f"update pulse.schedules set {column} where name = $1", kind)
-    with pytest.raises(InvalidSchedule, match="give one of cron, every, at and after"):
+    with pytest.raises(InvalidSchedule, match="give one of cron, every, run_at and delay"):
         a_schedule(cron="@daily", every=HOUR)
 
 
@@ -252,7 +252,7 @@ async def test_a_stale_cursor_moves_nothing(engine: Engine, noon: FrozenClock, c
     because="it is kept as COMPLETED, with its history.",
 )
 async def test_a_once_schedule_that_has_fired_is_kept(engine: Engine, noon: FrozenClock) -> None:
-    await create(engine, at=NOON + MINUTE)
+    await create(engine, run_at=NOON + MINUTE)
     await noon.advance(MINUTE)
     await fire(engine)
 
@@ -420,7 +420,7 @@ async def test_an_unreadable_expression_is_refused_and_later_broken(
     engine: Engine, noon: FrozenClock, conn: Connection
 ) -> None:
     await create(engine)
-    await create(engine, name="gone", zone="Europe/Berlin")
+    await create(engine, name="gone", tz="Europe/Berlin")
     before = await engine.schedules.get(NAME)
     for bad in ("61 * * * *", "", "0 0 30 2 *"):
         with pytest.raises(InvalidSchedule):
@@ -429,7 +429,7 @@ async def test_an_unreadable_expression_is_refused_and_later_broken(
             await engine.schedules.edit(NAME, {"cron": bad})
     assert await engine.schedules.get(NAME) == before
 
-    await conn.execute("update pulse.schedules set zone = 'Atlantis/Center' where name = 'gone'")
+    await conn.execute("update pulse.schedules set tz = 'Atlantis/Center' where name = 'gone'")
     for _ in range(2):
         await noon.advance(MINUTE)
         await fire(engine)
@@ -545,8 +545,8 @@ async def test_the_fires_of_a_deleted_schedule_are_found_by_its_id(
     "what it passed over.",
 )
 async def test_a_once_schedule_paused_over_its_instant_runs_on_resume(engine: Engine, noon: FrozenClock) -> None:
-    await create(engine, name="once", at=NOON + MINUTE)
-    await create(engine, name="skip", at=NOON + MINUTE, catch_up=CatchUp.SKIP)
+    await create(engine, name="once", run_at=NOON + MINUTE)
+    await create(engine, name="skip", run_at=NOON + MINUTE, catch_up=CatchUp.SKIP)
     await create(engine)
     for name in ("once", "skip", NAME):
         await engine.schedules.pause(name)

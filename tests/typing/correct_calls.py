@@ -107,7 +107,7 @@ def options_keep_the_types() -> None:
     assert_type(double.using(delay="5m").enqueue(2), JobHandle[int])
     assert_type(double.using(delay=timedelta(minutes=5)).using(priority=3).enqueue(number=2), JobHandle[int])
     assert_type(import_file.using(run_at=soon, deadline=soon).enqueue("a", 1).result(), list[str])
-    assert_type(send_receipt.using(unique="r:1", unique_window=60).enqueue(order, to="x"), JobHandle[bool])
+    assert_type(send_receipt.using(unique_key="r:1", unique_window=60).enqueue(order, to="x"), JobHandle[bool])
     assert_type(shout.using(retry=Retry(2), timeout=1.5, tags=["a"], topic="loud").enqueue("x"), JobHandle[str])
     assert_type(shout.using(result_ttl="1d", deadline="1h")("x"), str)
 

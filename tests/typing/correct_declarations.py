@@ -78,7 +78,7 @@ def poll() -> str:
     return ""
 
 
-app.schedules.declare("london", weekdays.using(priority=3), args={"copies": 2}, cron="@daily", aliases=["uk"])
+app.schedules.declare("london", weekdays.using(priority=3), payload={"copies": 2}, cron="@daily", aliases=["uk"])
 app.schedules.declare("import", "crm.import", every="1h", catch_up="skip", overlap=Overlap.BUFFER_ONE, jitter=5)
 
 
@@ -88,12 +88,12 @@ def a_timed_task_keeps_its_types() -> None:
 
 
 def schedules(soon: datetime) -> None:
-    made = app.schedules.create("a", poll, at=soon, catch_up=CatchUp.REPLAY, replay_limit=5, max_occurrences=2)
+    made = app.schedules.create("a", poll, run_at=soon, catch_up=CatchUp.REPLAY, replay_limit=5, max_occurrences=2)
     assert_type(made, Schedule)
     assert_type(made.status, ScheduleStatus)
-    app.schedules.create("b", "crm.import", args={"a": [1]}, after=60, tz="UTC", starts_at=soon, ends_at=None)
+    app.schedules.create("b", "crm.import", payload={"a": [1]}, delay=60, tz="UTC", starts_at=soon, ends_at=None)
     app.schedules.edit(made.id, every="5m", ends_at=None, jitter=None, max_occurrences=None)
-    app.schedules.edit("a", task=weekdays, args={})
+    app.schedules.edit("a", task=weekdays, payload={})
     assert_type(app.schedules.list(status="active", paused=False, limit=5).schedules, list[Schedule])
     assert_type(app.schedules.fires("a").fires, list[Fire])
     app.schedules.trigger("a").result(timeout=5)

@@ -112,7 +112,7 @@ def using_keeps_the_arguments() -> None:
     import_file.using(priority=1).using(delay=3).enqueue("a.csv")  # error
     shout.using(delay=3).enqueue("a", "b")  # error
     resize.using(topic="t").enqueue(uuid4(), wide=1)  # error
-    send_receipt.using(unique="k").enqueue(order)  # error
+    send_receipt.using(unique_key="k").enqueue(order)  # error
     shout.using(delay=3).call(1)  # error
     shout.using(delay=3)(1)  # error
 

@@ -28,7 +28,7 @@ def using() -> None:
     double.using(retry="5")  # error
     double.using(timeout=soon)  # error
     double.using(deadline=[soon])  # error
-    double.using(unique=42)  # error
+    double.using(unique_key=42)  # error
     double.using(unique_window=soon)  # error
     double.using(result_ttl=soon)  # error
     double.using(tags=[1])  # error
@@ -50,7 +50,7 @@ def declaring(app: Pulse) -> None:
     app.task(unique_window=[1])(work)  # error
     app.task(result_ttl=soon)(work)  # error
     app.task(tags=[1])(work)  # error
-    app.task(unique="k")(work)  # error
+    app.task(unique_key="k")(work)  # error
     app.task(run_at=soon)(work)  # error
     app.task(conn=object())(work)  # error
     app.task(cron=5)(work)  # error

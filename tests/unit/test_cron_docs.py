@@ -45,10 +45,10 @@ def test_its_refusals_are_ours(expression: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "zone", "after", "then", "note"), rows("expression | zone | after (UTC) | then (UTC) | note")
+    ("expression", "tz", "after", "then", "note"), rows("expression | zone | after (UTC) | then (UTC) | note")
 )
-def test_its_clock_changes_are_ours(expression: str, zone: str, after: str, then: str, note: str) -> None:
-    [found] = Cron.parse(expression, zone).preview(1, datetime.fromisoformat(f"{after}+00:00"))
+def test_its_clock_changes_are_ours(expression: str, tz: str, after: str, then: str, note: str) -> None:
+    [found] = Cron.parse(expression, tz).preview(1, datetime.fromisoformat(f"{after}+00:00"))
 
     assert f"{found.at:%Y-%m-%d %H:%M}" == then
     assert (found.note or "") == note

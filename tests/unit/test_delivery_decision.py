@@ -22,7 +22,7 @@ def a_ringing(**given: Any) -> AlarmClaim:
     defaults: dict[str, Any] = {
         "id": UUID(int=1), "lease_id": 1, "owner": "ada", "label": "", "payload": "null", "url": None, "headers": {},
         "destination": "default", "revision": 1, "occurrence": NOON, "attempt": 1, "failure_count": 0,
-        "max_failures": 5, "cron": None, "zone": "UTC", "lateness": timedelta(),
+        "max_failures": 5, "cron": None, "tz": "UTC", "lateness": timedelta(),
     }  # fmt: skip
     return AlarmClaim(**defaults | given)
 
@@ -68,7 +68,7 @@ def test_a_timetable_without_a_future_is_retired() -> None:
 
 
 def test_a_zone_that_is_gone_fails_the_alarm_and_says_so() -> None:
-    verdict = decide(a_ringing(cron="* * * * *", zone="Mars/Olympus"), OK, NOON)
+    verdict = decide(a_ringing(cron="* * * * *", tz="Mars/Olympus"), OK, NOON)
 
     assert verdict.status is AlarmStatus.FAILED
     assert verdict.error is not None
@@ -140,7 +140,7 @@ def test_years_of_occurrences_are_counted_not_walked_through() -> None:
 
 
 def test_a_retry_is_owed_even_if_the_zone_is_gone() -> None:
-    verdict = decide(a_ringing(cron="* * * * *", zone="Mars/Olympus"), DOWN, NOON)
+    verdict = decide(a_ringing(cron="* * * * *", tz="Mars/Olympus"), DOWN, NOON)
 
     assert verdict[:5] == (DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, NOON, NOON + 30 * SECOND, 1)
 

@@ -75,7 +75,7 @@ def test_nobody_has_read_what_was_not_sent(stream: WorkerStream) -> None:
     """Or a worker that reads nothing could have everything claimed for it."""
     stream.assign([a_claim(1)], claimed_at=0)
 
-    with pytest.raises(InvalidOption, match="last message sent on this stream was 0"):
+    with pytest.raises(InvalidOption, match="received must be at most 0, the last message sent on this stream"):
         stream.update(received=1, free=[10, 2], number=1)
     assert stream.credit("mail") == 9
 
@@ -163,7 +163,7 @@ def test_a_topic_must_have_a_name() -> None:
     ("received", "free", "said"),
     [
         (0, [1], "each of the 2 pools"),
-        (1, [1, 1], "last message sent on this stream was 0"),
+        (1, [1, 1], "received must be at most 0, the last message sent on this stream"),
         (0, [1, 10**9], "from 0 to"),
     ],
 )

@@ -91,7 +91,7 @@ truncate pulse.schedules, pulse.fires;
 -- name: fill_schedules(name, schedules, due_in, spacing, task, bucket, payload)
 -- So many that are due at one instant, or one after the other; half by cron, in five zones, half at intervals.
 insert into pulse.schedules (
-    id, name, status, next_run_at, created_at, updated_at, kind, cron, every, anchor, zone, catch_up, replay_limit,
+    id, name, status, next_run_at, created_at, updated_at, kind, cron, every, anchor, tz, catch_up, replay_limit,
     overlap, task, topic, bucket, payload, priority, max_attempts
 )
 select

@@ -182,7 +182,7 @@ class Doctor:
         if broken is not None:
             broken = await mask_one(self._settings.redaction, _masked, broken)
         zones = await self._database.run(store.zones_in_use)
-        return judge.judge_schedules(broken, [zone for zone in zones if not _is_known(zone)])
+        return judge.judge_schedules(broken, [tz for tz in zones if not _is_known(tz)])
 
     async def _tokens(self) -> list[Finding]:
         return judge.judge_tokens(await self._database.run(list_tokens), datetime.now(UTC))
@@ -198,9 +198,9 @@ def _late(waits: Sequence[timedelta | None]) -> timedelta | None:
     return max(past, default=None)
 
 
-def _is_known(zone: str) -> bool:
+def _is_known(tz: str) -> bool:
     try:
-        ZoneInfo(zone)
+        ZoneInfo(tz)
     except (KeyError, ValueError, OSError):  # not there, not a name, a directory
         return False
     return True

@@ -44,7 +44,7 @@ UNDERSTOOD = (
 
 # Sorted by their place, not left as they come: ids are minted row by row, and break ties in the order of a topic.
 ENQUEUE = """
-select cast({schema}.enqueue(job ->> 'task', job -> 'args', job -> 'options') as text)
+select cast({schema}.enqueue(job ->> 'task', job -> 'payload', job -> 'options') as text)
 from jsonb_array_elements(cast(cast({0} as text) as jsonb)) with ordinality as item (job, place)
 order by place
 """
@@ -107,7 +107,7 @@ def complete_through(conn: object, lease: Lease, result: str, *, schema: str = "
 def _enqueue(jobs: Sequence[NewJob], schema: str, *, notify: bool) -> Call:
     check_size("jobs", jobs)
     items = [
-        {"task": job.task, "args": msgspec.Raw(job.payload), "options": _options(job) | {"notify": notify}}
+        {"task": job.task, "payload": msgspec.Raw(job.payload), "options": _options(job) | {"notify": notify}}
         for job in jobs
     ]
     return Call(ENQUEUE, schema, (msgspec.json.encode(items).decode(),))

@@ -48,7 +48,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None
     fire_at: datetime | None = None
     cron: str | None = None
-    zone: str = "UTC"
+    tz: str = "UTC"
     max_failures: int | None = None  # none: as the settings say
     idempotency_key: str | None = None
 
@@ -81,11 +81,11 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_when(self) -> None:
         check_kind("cron_expr", self.cron, str, None)
-        check_kind("timezone", self.zone, str)
-        if not self.zone:
-            msgspec.structs.force_setattr(self, "zone", "UTC")
+        check_kind("tz", self.tz, str)
+        if not self.tz:
+            msgspec.structs.force_setattr(self, "tz", "UTC")
         try:
-            check_zone(self.zone)
+            check_zone(self.tz)
         except UnknownZone as error:
             raise InvalidAlarm(str(error)) from None
         if self.cron is None:
@@ -94,7 +94,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
         if self.delay or self.fire_at is not None:
             raise InvalidAlarm("cron alarm takes cron_expr, not delay_seconds or fire_at")
         try:
-            Cron.parse(self.cron, self.zone)
+            Cron.parse(self.cron, self.tz)
         except InvalidCron as error:
             raise InvalidAlarm(str(error)) from None
 
@@ -119,7 +119,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
                 return resolve_once(ONCE, delay=self.delay, at=self.fire_at, now=now)
             except InvalidOnce as error:
                 raise InvalidAlarm(str(error)) from None
-        found = timetable(self.cron, self.zone, now).next_after(now)
+        found = timetable(self.cron, self.tz, now).next_after(now)
         if found is None:
             raise InvalidAlarm(f"cron {self.cron!r} yields no future time")
         return found
@@ -141,7 +141,7 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     status: AlarmStatus
     kind: str
     cron: str | None
-    zone: str
+    tz: str
     payload: str
     url: str | None
     headers: Mapping[str, str]  # without what is secret in them
@@ -249,12 +249,12 @@ class WakeGeneration(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None  # none: the newest
 
 
-def timetable(cron: str, zone: str, anchor: datetime) -> Timetable:
+def timetable(cron: str, tz: str, anchor: datetime) -> Timetable:
     """Its instants. `@every` counts from the anchor, so that it does not drift."""
-    parsed = Cron.parse(cron, zone)
+    parsed = Cron.parse(cron, tz)
     if isinstance(parsed.timetable, timedelta):
         return Timetable(every=parsed.timetable, anchor=anchor)
-    return Timetable(cron=cron, zone=parsed.zone)
+    return Timetable(cron=cron, tz=parsed.tz)
 
 
 def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:

@@ -90,7 +90,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     base: float = 1.0  # seconds, as all of these
     factor: float = 2.0
     delays: tuple[float, ...] = ()
-    most: float = 86_400.0
+    max_delay: float = 86_400.0
     jitter: float = 0.1  # a share: 0.1 spreads the wait over ±10 %
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         if not 0 <= self.jitter <= 1:
             raise InvalidOption("retry jitter", self.jitter, "be a share from 0 to 1")
         longest = LONGEST.total_seconds()
-        for name, seconds in [("base", self.base), ("most", self.most), *(("delay", d) for d in self.delays)]:
+        for name, seconds in [("base", self.base), ("max_delay", self.max_delay), *(("delay", d) for d in self.delays)]:
             if not 0 <= seconds <= longest:
                 raise InvalidOption(f"retry {name}", seconds, "be a number of seconds from 0 to ten years")
         if not 1 <= self.factor <= 100:

@@ -22,8 +22,8 @@ SHORTEST = timedelta(seconds=1)
 MAX_REPLAYED = 1_000
 MAX_BACKFILLED = 1_000  # of one call: finding them takes a tenth of a second, with the schedule held
 MAX_PREVIEWED = 200
-ONCE = Words("schedule", "after", "at")
-WHEN = ("cron", "every", "at", "after")  # of these, a schedule has one
+ONCE = Words("schedule", "delay", "run_at")
+WHEN = ("cron", "every", "run_at", "delay")  # of these, a schedule has one
 
 
 class ScheduleStatus(StrEnum):
@@ -56,9 +56,9 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     job: NewJob
     cron: str | None = None
     every: timedelta | None = None
-    at: datetime | None = None
-    after: timedelta | None = None
-    zone: str = "UTC"
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    tz: str = "UTC"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     max_occurrences: int | None = None
@@ -73,8 +73,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         self._check_when()
         self._check_zone()
         check_length("every", self.every, SHORTEST)
-        check_length("after", self.after, SHORTEST)
-        for name in ("at", "starts_at", "ends_at"):
+        check_length("delay", self.delay, SHORTEST)
+        for name in ("run_at", "starts_at", "ends_at"):
             check_instant(name, getattr(self, name))
         if self.starts_at is not None and self.ends_at is not None and self.starts_at >= self.ends_at:
             raise InvalidSchedule(
@@ -85,28 +85,28 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_when(self) -> None:
         given = [name for name in WHEN if getattr(self, name) is not None]
-        if given == ["at", "after"]:
-            raise InvalidSchedule("once schedule takes either after or at, not both")
+        if given == ["run_at", "delay"]:
+            raise InvalidSchedule("once schedule takes either delay or run_at, not both")
         if len(given) > 1:
-            raise InvalidSchedule(f"give one of cron, every, at and after, not {' and '.join(given)}")
+            raise InvalidSchedule(f"give one of cron, every, run_at and delay, not {' and '.join(given)}")
         if not given:
             raise InvalidSchedule(
-                "when? give one of cron, every, at and after: a once schedule requires after or at, a recurring one "
-                "cron or every"
+                "when? give one of cron, every, run_at and delay: a once schedule requires delay or run_at, "
+                "a recurring one cron or every"
             )
 
     def _check_zone(self) -> None:
-        check_kind("zone", self.zone, str)
+        check_kind("tz", self.tz, str)
         check_kind("cron", self.cron, str, None)
-        if not self.zone:  # as for alarms
-            msgspec.structs.force_setattr(self, "zone", "UTC")
+        if not self.tz:  # as for alarms
+            msgspec.structs.force_setattr(self, "tz", "UTC")
         try:
-            check_zone(self.zone)
+            check_zone(self.tz)
         except UnknownZone as error:
             raise InvalidSchedule(str(error)) from None
         cron = self.parsed_cron
-        if cron is not None and cron.zone != self.zone and self.zone != "UTC":
-            raise InvalidSchedule(f"the expression {self.cron!r} names its own time zone, so {self.zone!r} is not used")
+        if cron is not None and cron.tz != self.tz and self.tz != "UTC":
+            raise InvalidSchedule(f"the expression {self.cron!r} names its own time zone, so {self.tz!r} is not used")
 
     def _check_policy(self) -> None:
         if self.max_occurrences is not None:
@@ -124,7 +124,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         if self.cron is None:
             return None
         try:
-            return Cron.parse(self.cron, self.zone)
+            return Cron.parse(self.cron, self.tz)
         except InvalidCron as error:
             raise InvalidSchedule(str(error)) from None
 
@@ -133,16 +133,16 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         every, begin, end = self.every, self.starts_at, self.ends_at
         if (cron := self.parsed_cron) is not None:
             if not isinstance(cron.timetable, timedelta):
-                return Timed(kind="cron", cron=self.cron, zone=cron.zone, starts_at=begin, ends_at=end)
+                return Timed(kind="cron", cron=self.cron, tz=cron.tz, starts_at=begin, ends_at=end)
             every = cron.timetable
         if every is not None:
             anchor = begin or now
-            return Timed(kind="interval", every=every, anchor=anchor, zone=self.zone, starts_at=begin, ends_at=end)
+            return Timed(kind="interval", every=every, anchor=anchor, tz=self.tz, starts_at=begin, ends_at=end)
         try:
-            at = resolve_once(ONCE, delay=self.after, at=self.at, now=now)
+            at = resolve_once(ONCE, delay=self.delay, at=self.run_at, now=now)
         except InvalidOnce as error:
             raise InvalidSchedule(str(error)) from None
-        return Timed(kind="once", at=at, zone=self.zone, starts_at=begin, ends_at=end)
+        return Timed(kind="once", run_at=at, tz=self.tz, starts_at=begin, ends_at=end)
 
 
 class Timed(Timetable, frozen=True, kw_only=True):
@@ -159,14 +159,14 @@ class Timed(Timetable, frozen=True, kw_only=True):
 
     def is_past(self, now: datetime) -> bool:
         """Whether it has ended, as everything with an end does, and not merely cannot be."""
-        return any(end is not None and end <= now for end in (self.at, self.ends_at))
+        return any(end is not None and end <= now for end in (self.run_at, self.ends_at))
 
     def _words(self) -> str:
         if self.cron is not None:
             return f"cron {self.cron!r}"
         if self.every is not None:
             return f"every {format_duration(self.every)}"
-        return f"at {self.at.isoformat() if self.at else None}"
+        return f"at {self.run_at.isoformat() if self.run_at else None}"
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +195,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def definition(self) -> dict[str, Any]:
         """What it was declared as, or might have been: the fields of a NewSchedule."""
-        timed = {name: getattr(self.timed, name) for name in ("cron", "every", "at", "zone", "starts_at", "ends_at")}
+        timed = {name: getattr(self.timed, name) for name in ("cron", "every", "run_at", "tz", "starts_at", "ends_at")}
         return {"name": self.name, "job": self.job} | timed | {name: getattr(self, name) for name in POLICY_FIELDS}
 
 
@@ -281,7 +281,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JOB_FIELDS = ("task", "payload", "topic", "priority", "max_attempts", "retry", "timeout", "result_ttl", "tags")
-TIMETABLE_FIELDS = (*WHEN, "zone", "starts_at", "ends_at")
+TIMETABLE_FIELDS = (*WHEN, "tz", "starts_at", "ends_at")
 POLICY_FIELDS = ("max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
 
 
@@ -302,7 +302,7 @@ def _check_template(job: NewJob) -> None:
             raise InvalidSchedule(f"{name} is not for the job of a schedule: each occurrence has its own time")
     if job.unique_key is not None:
         raise InvalidSchedule(
-            "unique is not for the job of a schedule: an occurrence makes one job, and `overlap` "
+            "unique_key is not for the job of a schedule: an occurrence makes one job, and `overlap` "
             "says what happens while the one before is unfinished"
         )
 

@@ -16,7 +16,7 @@ from pulse.timing.once import InvalidOnce, parse_instant
 class AlarmOptions(TypedDict, total=False):
     """When an alarm fires, whom it wakes, and with what. What is not there was not said."""
 
-    at: datetime | str | None  # as RFC 3339 writes it, where it is text
+    fire_at: datetime | str | None  # as RFC 3339 writes it, where it is text
     delay: Length | None
     cron: str | None
     tz: str
@@ -26,7 +26,7 @@ class AlarmOptions(TypedDict, total=False):
     label: str
     owner: str | None
     max_failures: int | None
-    key: str | None
+    idempotency_key: str | None
 
 
 class WantedAlarms(TypedDict, total=False):
@@ -39,21 +39,20 @@ class WantedAlarms(TypedDict, total=False):
 
 
 OPTION_NAMES = tuple(AlarmOptions.__annotations__)
-FIELDS = {"at": "fire_at", "tz": "zone", "key": "idempotency_key"}  # where the model has another name
 
 
 def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
     """The model checks the values itself."""
     if unknown := given.keys() - set(OPTION_NAMES):
         raise InvalidOption("option of an alarm", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
-    when = [option for option in ("delay", "at", "cron") if given.get(option) is not None]
+    when = [option for option in ("delay", "fire_at", "cron") if given.get(option) is not None]
     if len(when) != 1:
-        raise InvalidAlarm(f"when? give one of delay, at and cron{', not ' + ' and '.join(when) if when else ''}")
+        raise InvalidAlarm(f"when? give one of delay, fire_at and cron{', not ' + ' and '.join(when) if when else ''}")
     if given.get("tz") is not None and when != ["cron"]:
         raise InvalidOption("tz", given["tz"], "come with cron (an instant has an offset of its own)")
-    fields = {FIELDS.get(option, option): _read(option, value) for option, value in given.items()}
+    fields = {option: _read(option, value) for option, value in given.items()}
     if fields.get("delay") == timedelta():
-        raise InvalidAlarm("once alarm requires delay or at: a delay of 0 is none")
+        raise InvalidAlarm("once alarm requires delay or fire_at: a delay of 0 is none")
     return NewAlarm(name=name, **fields)
 
 
@@ -63,7 +62,7 @@ def _read(option: str, value: Any) -> Any:  # noqa: ANN401
             return write_json(value, lambda why: InvalidPayload(f"payload: {why}"))
         case "delay":
             return None if value is None else length(option, value)
-        case "at":
+        case "fire_at":
             return _instant(value) if isinstance(value, str) else value
         case "headers":
             if not isinstance(value, Mapping | None):

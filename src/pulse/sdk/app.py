@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 EXAMPLE_ID = "01998e5c-7a40-7bd2-a3ea-0f2ce83f7000"
 SETTING_NAMES = {field.name for field in fields(Settings)}
-OF_ONE_JOB = {"run_at", "unique", "unique_window", "conn"}
+OF_ONE_JOB = {"run_at", "unique_key", "unique_window", "conn"}
 OPTION_NAMES = {field.name for field in fields(Options)} - OF_ONE_JOB
 Hook = Callable[[], Any]
 Next = Callable[[], Awaitable[Any]]

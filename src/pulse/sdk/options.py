@@ -30,23 +30,23 @@ class Retry:
     """What happens after a failure: `Retry(5, on=(OSError,))` tries five times, and only after an OSError.
 
     The wait grows with the failures: quadratic (base × n²), exponential (base × factorⁿ⁻¹), fixed (base), or the nth
-    of `delays`; never longer than `most`, and spread by `jitter`, a share. An exception not in `on` ends the job at
-    once, as a dead letter.
+    of `delays`; never longer than `max_delay`, and spread by `jitter`, a share. An exception not in `on` ends the job
+    at once, as a dead letter.
     """
 
-    attempts: int = DEFAULT_ATTEMPTS
+    max_attempts: int = DEFAULT_ATTEMPTS
     backoff: Kind = "quadratic"
     base: Length = 1
     factor: float = 2.0
     delays: tuple[Length, ...] = ()
-    most: Length = "1d"
+    max_delay: Length = "1d"
     jitter: float = 0.1
     on: tuple[type[BaseException], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        attempts: object = self.attempts
+        attempts: object = self.max_attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000:
-            raise InvalidOption("attempts", self.attempts, "be a whole number from 1 to 1000")
+            raise InvalidOption("max_attempts", self.max_attempts, "be a whole number from 1 to 1000")
         for name in ("factor", "jitter"):
             if not isinstance(getattr(self, name), int | float):
                 raise InvalidOption(name, getattr(self, name), "be a number")
@@ -65,7 +65,7 @@ class Retry:
             base=length("base", self.base).total_seconds(),
             factor=self.factor,
             delays=tuple(length("delays", delay).total_seconds() for delay in self.delays),
-            most=length("most", self.most).total_seconds(),
+            max_delay=length("max_delay", self.max_delay).total_seconds(),
             jitter=self.jitter,
         )
         return None if policy == RetryPolicy() else policy
@@ -82,7 +82,7 @@ class Options:
     retry: Retry | None = None
     timeout: Length | None = None
     deadline: datetime | Length | None = None  # a length: from now
-    unique: str | None = None
+    unique_key: str | None = None
     unique_window: Length | None = None
     result_ttl: Length | None = None
     tags: Sequence[str] | None = None
@@ -107,10 +107,10 @@ class Options:
             "priority": 0 if self.priority is None else self.priority,
             "delay": _maybe_length("delay", self.delay),
             "run_at": self.run_at,
-            "max_attempts": retry.attempts if retry else DEFAULT_ATTEMPTS,
+            "max_attempts": retry.max_attempts if retry else DEFAULT_ATTEMPTS,
             "retry": retry.policy() if retry else None,
             "timeout": _maybe_length("timeout", self.timeout),
-            "unique_key": self.unique,
+            "unique_key": self.unique_key,
             "unique_window": _maybe_length("unique_window", self.unique_window),
             "result_ttl": _maybe_length("result_ttl", self.result_ttl),
             "tags": _tags(self.tags),

@@ -1,7 +1,7 @@
 """Which words does a Python program have for what gRPC, HTTP and the model call otherwise?
 
 Refusals come from where a value is checked, in the words of the contract that all doors share. Whoever wrote
-`alarms.set(at=…)` has never heard of fire_at, so on the way out each such word becomes the option it was given as.
+`alarms.set(delay=…)` has never seen delay_seconds, so on the way out each such word becomes the option it was given as.
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ from pulse.model.errors import PulseError
 WORDS = {
     "cron_expr": "cron",
     "delay_seconds": "delay",
-    "fire_at": "at",
-    "idempotency_key": "key",
-    "max_attempts": "attempts",
-    "unique_key": "unique",
 }
 # What stands in quotes is the caller's own, and stays.
 _WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:""" + "|".join(WORDS) + r")\b")

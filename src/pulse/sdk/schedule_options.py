@@ -16,8 +16,8 @@ class ScheduleOptions(TypedDict, total=False):
 
     cron: str | None
     every: Length | None
-    at: datetime | None
-    after: Length | None
+    run_at: datetime | None
+    delay: Length | None
     tz: str
     starts_at: datetime | None
     ends_at: datetime | None
@@ -39,7 +39,7 @@ class Wanted(TypedDict, total=False):
 
 
 OPTION_NAMES = tuple(ScheduleOptions.__annotations__)
-LENGTHS = ("every", "after", "jitter")
+LENGTHS = ("every", "delay", "jitter")
 KINDS = {"catch_up": CatchUp, "overlap": Overlap}
 TEXTS = {"cron": '"0 9 * * 1-5"', "tz": '"Europe/Berlin"'}
 
@@ -48,10 +48,7 @@ def read_options(given: ScheduleOptions) -> dict[str, Any]:
     """By the names that the model has for them; it checks their values itself."""
     if unknown := given.keys() - set(OPTION_NAMES):
         raise InvalidOption("option of a schedule", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
-    read = {name: _read(name, value) for name, value in given.items()}
-    if "tz" in read:
-        read["zone"] = read.pop("tz")
-    return read
+    return {name: _read(name, value) for name, value in given.items()}
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401

@@ -54,11 +54,11 @@ class Schedules:
         name: str,
         task: AnyTask | str,
         *,
-        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Make a schedule. Saying the same again changes nothing; saying something else is refused."""
-        new = self._new(name, task, args, options)
+        new = self._new(name, task, payload, options)
         return self._call(lambda link: link.create(new))[0]
 
     async def acreate(
@@ -66,10 +66,10 @@ class Schedules:
         name: str,
         task: AnyTask | str,
         *,
-        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        new = self._new(name, task, args, options)
+        new = self._new(name, task, payload, options)
         return (await self._acall(lambda link: link.create(new)))[0]
 
     def edit(
@@ -77,7 +77,7 @@ class Schedules:
         name: str | UUID,
         *,
         task: AnyTask | str | None = None,
-        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Change what is given, and nothing else. None takes back an end, a start, a limit or a jitter.
@@ -85,38 +85,40 @@ class Schedules:
         With a task, its options become those of the jobs to come: `edit("report", task=send.using(priority=5))`.
         """
         changes = read_options(options)
-        return self._call(lambda link: self._edit(link, name, task, args, changes))
+        return self._call(lambda link: self._edit(link, name, task, payload, changes))
 
     async def aedit(
         self,
         name: str | UUID,
         *,
         task: AnyTask | str | None = None,
-        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         changes = read_options(options)
-        return await self._acall(lambda link: self._edit(link, name, task, args, changes))
+        return await self._acall(lambda link: self._edit(link, name, task, payload, changes))
 
     async def _edit(
         self,
         link: Scheduling,
         name: str | UUID,
         task: AnyTask | str | None,
-        args: Mapping[str, Any] | None,
+        payload: Mapping[str, Any] | None,
         changes: dict[str, Any],
     ) -> Schedule:
-        if task is not None or args is not None:
+        if task is not None or payload is not None:
             job = (await link.get(name)).job
-            changes = self._job_changes(job, task, args) | changes
+            changes = self._job_changes(job, task, payload) | changes
         return await link.edit(name, changes)
 
-    def _job_changes(self, job: NewJob, task: AnyTask | str | None, args: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _job_changes(
+        self, job: NewJob, task: AnyTask | str | None, payload: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """The arguments are checked against the task that will get them, new or old, as far as it is known here."""
         if task is None:
-            return {"payload": self._job(job.task, args).payload}
-        if args is not None:
-            new = self._job(task, args)
+            return {"payload": self._job(job.task, payload).payload}
+        if payload is not None:
+            new = self._job(task, payload)
         elif (known := self._find(task)) is not None:
             if MASK not in job.payload:  # what stays has to suit the new task, as far as it may be seen
                 known.arguments.unpack(job.payload)
@@ -218,7 +220,7 @@ class Schedules:
         name: str,
         task: AnyTask | str,
         *,
-        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
         aliases: Sequence[str] = (),
         **options: Unpack[ScheduleOptions],
     ) -> None:
@@ -226,7 +228,7 @@ class Schedules:
 
         `aliases` are the names it had before: a rename keeps its history, its pause and its place in the timetable.
         """
-        self._declare(self._new(name, task, args, options), aliases)
+        self._declare(self._new(name, task, payload, options), aliases)
 
     def declare_for(self, task: AnyTask, *, cron: str | None, every: Length | None, tz: str | None) -> None:
         """What `@app.task(cron=…)` declares, a schedule named as the task; without cron and every, nothing."""
@@ -239,7 +241,7 @@ class Schedules:
         if needed := task.arguments.required:
             raise InvalidTask(
                 f"task {task.name!r} needs {' and '.join(needed)}, which no schedule in its decorator can give: use "
-                "app.schedules.declare(name, task, args={…}), or give the parameters defaults"
+                "app.schedules.declare(name, task, payload={…}), or give the parameters defaults"
             )
         when: ScheduleOptions = {"cron": cron, "every": every, "tz": "UTC" if tz is None else tz}
         new = NewSchedule(name=task.name, job=self._template(task, "{}"), **read_options(when))
@@ -296,17 +298,17 @@ class Schedules:
         return await self._app.link_thread.acall(lambda link: work(link.schedules))
 
     def _new(
-        self, name: str, task: AnyTask | str, args: Mapping[str, Any] | None, options: ScheduleOptions
+        self, name: str, task: AnyTask | str, payload: Mapping[str, Any] | None, options: ScheduleOptions
     ) -> NewSchedule:
-        return NewSchedule(name=name, job=self._job(task, args), **read_options(options))
+        return NewSchedule(name=name, job=self._job(task, payload), **read_options(options))
 
-    def _job(self, task: AnyTask | str, args: Mapping[str, Any] | None) -> NewJob:
+    def _job(self, task: AnyTask | str, payload: Mapping[str, Any] | None) -> NewJob:
         """The job of each occurrence. Its arguments are checked here and now if the task is known."""
         known = self._find(task)
         name = known.name if known else str(task)
-        given: object = {} if args is None else args
+        given: object = {} if payload is None else payload
         if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-            raise InvalidArguments(name, 'args are the arguments by name, such as {"order_id": 1}')
+            raise InvalidArguments(name, 'payload must be a dict of arguments by name, such as {"order_id": 1}')
         if known is not None:
             return self._template(known, known.arguments.pack((), dict(given)))
         return NewJob(task=name, payload=write_json(dict(given), lambda why: InvalidArguments(name, why)))

@@ -76,7 +76,7 @@ def alarm_row(
         "fingerprint": "\\x" + new.fingerprint().hex(),
         "kind": new.kind,
         "cron": new.cron,
-        "zone": new.zone,
+        "tz": new.tz,
         "label": new.label,
         "payload": msgspec.Raw(new.payload.encode()),
         "url": new.url,
@@ -97,7 +97,7 @@ class _Written(msgspec.Struct, frozen=True):
     status: AlarmStatus
     kind: str
     cron: str | None
-    zone: str
+    tz: str
     payload: msgspec.Raw
     url: str | None
     headers: dict[str, str] | None
@@ -422,7 +422,7 @@ def _alarm(row: Record) -> Alarm:
         status=AlarmStatus(row["status"]),
         kind=row["kind"],
         cron=row["cron"],
-        zone=row["zone"],
+        tz=row["tz"],
         payload=row["payload"],
         url=row["url"],
         headers=shown_headers(_headers(row)),

@@ -263,7 +263,7 @@ set lease_id = greatest(lease_id + 1, (date_part('epoch', pulse.now()) * 1000000
 from first
 where alarms.ctid = first.place
 returning id, lease_id, owner, label, payload, url, headers, destination, revision, occurrence, attempt, failure_count,
-    max_failures, cron, zone, pulse.now() - next_fire_at as lateness;
+    max_failures, cron, tz, pulse.now() - next_fire_at as lateness;
 
 -- name: record_wakes(ids, lease_ids, statuses, occurrences, nexts, failures, errors, outcomes, rung_for, attempts, starts, durations, codes, answers, notes)
 -- What came of deliveries, for those whose claim still stands. Answers with which those were. A row that somebody else

@@ -84,7 +84,7 @@ async def broken_schedules(conn: Connection) -> Broken | None:
 
 
 async def zones_in_use(conn: Connection) -> list[str]:
-    return sorted(row["zone"] for row in await conn.rows("zones_in_use"))
+    return sorted(row["tz"] for row in await conn.rows("zones_in_use"))
 
 
 # --- with connections of their own

@@ -105,6 +105,6 @@ order by name
 limit 1;
 
 -- name: zones_in_use()
-select zone from pulse.schedules where status = 'ACTIVE' group by zone
+select tz from pulse.schedules where status = 'ACTIVE' group by tz
 union
-select zone from pulse.alarms where status = 'active' group by zone;
+select tz from pulse.alarms where status = 'active' group by tz;

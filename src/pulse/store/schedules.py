@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Connection
 
 LAST_NAME = "\U0010ffff" * NAME_LIMIT  # after it, none that begins the same can come
-TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
+TIMED = ("kind", "cron", "every", "anchor", "run_at", "tz", "starts_at", "ends_at")
 OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "timeout", "result_ttl")
 REFUSALS = (
     asyncpg.DataError,

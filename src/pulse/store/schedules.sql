@@ -6,7 +6,7 @@
 -- looked at again once it is locked, so whoever committed first has the say.
 select
     id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
-    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
+    every, anchor, run_at, tz, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where next_run_at <= pulse.now() and paused_at is null
 order by next_run_at
@@ -20,7 +20,7 @@ from unnest(:ids::uuid[]) as wanted (id)
 cross join lateral (
     select
         id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
-        every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
+        every, anchor, run_at, tz, starts_at, ends_at, pulse.now() as now
     from pulse.schedules
     where schedules.id = wanted.id and paused_at is null and (next_run_at <= pulse.now() or buffered_for is not null)
     for no key update skip locked
@@ -30,7 +30,7 @@ cross join lateral (
 -- Lock the schedules whose buffered occurrence has nothing left to wait for.
 select
     id, bucket, next_run_at, buffered_for, fired, max_occurrences, jitter, catch_up, replay_limit, overlap, cron,
-    every, anchor, at, zone, starts_at, ends_at, pulse.now() as now
+    every, anchor, run_at, tz, starts_at, ends_at, pulse.now() as now
 from pulse.schedules
 where buffered_for is not null and paused_at is null
     and not exists (select from pulse.jobs where jobs.schedule_id = schedules.id and finished_at is null)
@@ -216,7 +216,7 @@ returning *;
 update pulse.schedules
 set name = new.name, status = new.status, next_run_at = new.next_run_at, buffered_for = new.buffered_for,
     error = new.error, app = new.app, updated_at = new.updated_at, kind = new.kind, cron = new.cron, every = new.every,
-    anchor = new.anchor, at = new.at, zone = new.zone, starts_at = new.starts_at, ends_at = new.ends_at,
+    anchor = new.anchor, run_at = new.run_at, tz = new.tz, starts_at = new.starts_at, ends_at = new.ends_at,
     max_occurrences = new.max_occurrences, jitter = new.jitter, catch_up = new.catch_up,
     replay_limit = new.replay_limit, overlap = new.overlap, task = new.task, topic = new.topic, bucket = new.bucket,
     payload = new.payload, priority = new.priority, max_attempts = new.max_attempts, retry = new.retry,

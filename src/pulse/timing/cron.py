@@ -50,7 +50,7 @@ HORIZON_YEARS = 5  # a search ends with the fifth year after the one it began in
 LONGEST_EVERY = timedelta(days=3653)  # ten years, whichever they are
 LONGEST_EXPRESSION = 1000
 
-_PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>[^ \t]*)[ \t]*")
+_PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<tz>[^ \t]*)[ \t]*")
 _NEVER = -(10**18)  # before every local time
 
 
@@ -83,13 +83,13 @@ class Occurrence:
 @dataclass(frozen=True, slots=True)
 class Cron:
     expression: str
-    zone: str  # the one of its prefix, if there is one
+    tz: str  # the one of its prefix, if there is one
     timetable: Calendar | timedelta  # a length of time is that of `@every`
 
     @staticmethod
-    def parse(expression: str, zone: str = "UTC") -> Cron:
+    def parse(expression: str, tz: str = "UTC") -> Cron:
         """Read an expression. A `TZ=` or `CRON_TZ=` in front of it wins over `zone`."""
-        return _parse(expression, zone)
+        return _parse(expression, tz)
 
     def next_after(self, instant: datetime) -> datetime:
         """The first time strictly after an instant, in UTC. `@every` counts from that instant's whole second."""
@@ -107,10 +107,10 @@ class Cron:
         raise NoFutureTime(self.expression, instant)
 
     def _match_after(self, calendar: Calendar, after: int) -> int | None:
-        offset = offset_at(self.zone, after)
-        reached = _NEVER if calendar.is_wild else _reached(self.zone, after)
+        offset = offset_at(self.tz, after)
+        reached = _NEVER if calendar.is_wild else _reached(self.tz, after)
         begin = after + 1
-        for turn in _turns_to_come(self.zone, after):
+        for turn in _turns_to_come(self.tz, after):
             match = calendar.first_between(max(begin + offset, reached), turn.at + offset)
             if match is not None:
                 return match - offset
@@ -130,10 +130,10 @@ class Cron:
 
     def _count_between(self, calendar: Calendar, after: int, end: int) -> int:
         """The stretches of `_match_after`, each counted instead of searched."""
-        offset = offset_at(self.zone, after)
-        reached = _NEVER if calendar.is_wild else _reached(self.zone, after)
+        offset = offset_at(self.tz, after)
+        reached = _NEVER if calendar.is_wild else _reached(self.tz, after)
         begin, found = after + 1, 0
-        for turn in _turns_between(self.zone, after, end):
+        for turn in _turns_between(self.tz, after, end):
             found += calendar.count_between(max(begin + offset, reached), turn.at + offset)
             begin, gap = turn.at, max(reached, turn.at + offset)
             if not calendar.is_wild:
@@ -148,18 +148,18 @@ class Cron:
         """What it means, in a sentence without its full stop."""
         if isinstance(self.timetable, timedelta):
             return f"every {format_duration(self.timetable)}"
-        return f"{cron_words.describe(self.timetable)}, {self.zone}"
+        return f"{cron_words.describe(self.timetable)}, {self.tz}"
 
     def preview(self, n: int, after: datetime) -> list[Occurrence]:
         """The next `n` occurrences, fewer if there are no more, each with what a clock change did to it."""
         found: list[Occurrence] = []
-        zone = load_zone(self.zone)
+        tz = load_zone(self.tz)
         while len(found) < n:
             try:
                 at = self.next_after(after)
             except NoFutureTime:
                 break
-            found.append(Occurrence(at, at.astimezone(zone), self._note(after, at)))
+            found.append(Occurrence(at, at.astimezone(tz), self._note(after, at)))
             after = at
         return found
 
@@ -172,48 +172,48 @@ class Cron:
         for year in range(
             to_datetime(max(since - day, year_start(FIRST_YEAR))).year, to_datetime(instant + day).year + 1
         ):
-            notes += [cron_words.note(self.timetable, turn, since, instant) for turn in turns(self.zone, year)]
+            notes += [cron_words.note(self.timetable, turn, since, instant) for turn in turns(self.tz, year)]
         return "; ".join(note for note in notes if note) or None
 
 
-def _reached(zone: str, after: int) -> int:
+def _reached(tz: str, after: int) -> int:
     """The latest local time that any clock change before showed already."""
     year = to_datetime(after).year
-    past = (turn for near in (year - 1, year) for turn in turns(zone, near) if turn.at <= after)
+    past = (turn for near in (year - 1, year) for turn in turns(tz, near) if turn.at <= after)
     return max((turn.at + turn.before for turn in past), default=_NEVER)
 
 
-def _turns_to_come(zone: str, after: int) -> Iterator[Turn]:
+def _turns_to_come(tz: str, after: int) -> Iterator[Turn]:
     """The clock changes to come, year by year as they are asked for; the last one is the end of the search."""
     year = to_datetime(after).year
     last_year = min(year + HORIZON_YEARS, LAST_YEAR - 1)
     for each in range(year, last_year + 1):
-        for turn in turns(zone, each):
+        for turn in turns(tz, each):
             if turn.at > after:
                 yield turn
     yield Turn(year_start(last_year + 1), 0, -86400)  # back by more than any offset: leaves no gap to look into
 
 
-def _turns_between(zone: str, after: int, end: int) -> Iterator[Turn]:
+def _turns_between(tz: str, after: int, end: int) -> Iterator[Turn]:
     for year in range(to_datetime(after).year, to_datetime(end).year + 1):
-        for turn in turns(zone, year):
+        for turn in turns(tz, year):
             if after < turn.at < end:
                 yield turn
 
 
 @lru_cache(maxsize=8192)
-def _parse(expression: str, zone: str) -> Cron:
+def _parse(expression: str, tz: str) -> Cron:
     if not expression:
         raise InvalidCron(expression, "empty cron expression")
     if len(expression) > LONGEST_EXPRESSION:
         raise InvalidCron(expression, f"it is longer than {LONGEST_EXPRESSION} characters")
     rest = expression
     if prefix := _PREFIX.match(expression):
-        zone, rest = prefix["zone"], expression[prefix.end() :]
+        tz, rest = prefix["tz"], expression[prefix.end() :]
         if not rest:
             raise InvalidCron(expression, "nothing follows the time zone; write five fields or a descriptor after it")
     try:
-        return Cron(expression, check_zone(zone), _every(rest) if rest.startswith("@every") else _calendar(rest))
+        return Cron(expression, check_zone(tz), _every(rest) if rest.startswith("@every") else _calendar(rest))
     except (BadField, UnknownZone) as error:
         raise InvalidCron(expression, str(error)) from error
 

@@ -16,7 +16,7 @@ class InvalidOnce(ValueError):
 
 
 class Words(NamedTuple):
-    """How the caller calls what he gives: an alarm has delay_seconds and fire_at, a schedule has after and at."""
+    """How the caller calls what he gives: an alarm has delay_seconds and fire_at, a schedule has delay and run_at."""
 
     noun: str
     delay: str

@@ -31,13 +31,13 @@ class Missed(NamedTuple):
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """One of `at`, `every` and `cron`. What asks for its occurrences raises InvalidCron if it cannot be read."""
+    """One of `run_at`, `every` and `cron`. What asks for its occurrences raises InvalidCron if it cannot be read."""
 
-    at: datetime | None = None
+    run_at: datetime | None = None
     every: timedelta | None = None
     anchor: datetime | None = None  # with `every`: an instant its occurrences are whole intervals away from
     cron: str | None = None
-    zone: str = "UTC"
+    tz: str = "UTC"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
 
@@ -50,8 +50,8 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return None if is_over else found
 
     def _next_after(self, instant: datetime) -> datetime | None:
-        if self.at is not None:
-            return self.at if self.at > instant else None
+        if self.run_at is not None:
+            return self.run_at if self.run_at > instant else None
         if self.every is not None:
             assert self.anchor is not None
             try:
@@ -59,7 +59,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
             except OverflowError:
                 return None
         assert self.cron is not None
-        return _next_of_cron(self.cron, self.zone, instant)
+        return _next_of_cron(self.cron, self.tz, instant)
 
     def upto(self, first: datetime, until: datetime, *, newest: int = 1) -> Missed:
         """The occurrences from `first`, which is one, up to `until`."""
@@ -108,7 +108,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         """The next `n` occurrences, each with what a clock change did to it."""
         if self.cron is None:
             found = zip(self.after(after), range(n), strict=False)
-            return [Occurrence(at, at.astimezone(load_zone(self.zone))) for at, _ in found]
+            return [Occurrence(at, at.astimezone(load_zone(self.tz))) for at, _ in found]
         if self.starts_at is not None:
             after = max(after, self.starts_at - MOMENT)
         found_cron = self._parsed.preview(n, after)
@@ -116,8 +116,8 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
     def explain(self) -> str:
         """What it means, in words."""
-        if self.at is not None:
-            return f"once, at {self.at.isoformat(timespec='seconds')}"
+        if self.run_at is not None:
+            return f"once, at {self.run_at.isoformat(timespec='seconds')}"
         if self.every is not None:
             return f"every {format_duration(self.every)}"
         return self._parsed.explain()
@@ -125,12 +125,12 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _parsed(self) -> Cron:
         assert self.cron is not None
-        return Cron.parse(self.cron, self.zone)
+        return Cron.parse(self.cron, self.tz)
 
 
 @lru_cache(maxsize=8192)  # what is due together was often said in the same words
-def _next_of_cron(expression: str, zone: str, instant: datetime) -> datetime | None:
+def _next_of_cron(expression: str, tz: str, instant: datetime) -> datetime | None:
     try:
-        return Cron.parse(expression, zone).next_after(instant)
+        return Cron.parse(expression, tz).next_after(instant)
     except NoFutureTime:
         return None

@@ -56,11 +56,11 @@ def load_zone(name: str) -> ZoneInfo:
 
 
 @lru_cache(maxsize=8192)  # seven years of a thousand zones; each entry is a few hundred bytes at most
-def turns(zone: str, year: int) -> tuple[Turn, ...]:
+def turns(tz: str, year: int) -> tuple[Turn, ...]:
     """Every change of a zone's offset in a year of UTC. zoneinfo has the list but shows only single offsets."""
-    if zone == "UTC" or not FIRST_YEAR <= year <= LAST_YEAR:
+    if tz == "UTC" or not FIRST_YEAR <= year <= LAST_YEAR:
         return ()
-    place = load_zone(zone)
+    place = load_zone(tz)
     found = []
     seen, last = year_start(year) - 1, year_start(year + 1) - 1
     stride = _PROBE if year > 1939 else _PROBE_UNTIL_1939
@@ -86,8 +86,8 @@ def _first_change(place: ZoneInfo, same: int, other: int) -> int:
     return other
 
 
-def offset_at(zone: str, instant: int) -> int:
-    return 0 if zone == "UTC" else _offset(load_zone(zone), instant)
+def offset_at(tz: str, instant: int) -> int:
+    return 0 if tz == "UTC" else _offset(load_zone(tz), instant)
 
 
 def _offset(place: ZoneInfo, instant: int) -> int:
@@ -125,7 +125,7 @@ def _nearest(name: str) -> str | None:
 @cache
 def _known() -> dict[str, str]:
     """Each zone by its name in small letters and, where no other has it, by its city's."""
-    known = {zone.lower(): zone for zone in sorted(zone_names())}
-    for zone in sorted(zone_names()):
-        known.setdefault(zone.lower().rpartition("/")[2], zone)
+    known = {tz.lower(): tz for tz in sorted(zone_names())}
+    for tz in sorted(zone_names()):
+        known.setdefault(tz.lower().rpartition("/")[2], tz)
     return known

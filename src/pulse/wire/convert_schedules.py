@@ -74,7 +74,7 @@ def _read_enum(known: dict[E, Any], field: str, number: int, default: E | None =
 
 def write_new_schedule(new: NewSchedule) -> pb.NewSchedule:
     message = _write_definition(new.name, new.job, new, new)
-    message.MergeFrom(pb.NewSchedule(after=write_length(new.after)))
+    message.MergeFrom(pb.NewSchedule(delay=write_length(new.delay)))
     return message
 
 
@@ -86,8 +86,8 @@ def _write_definition(
         job=write_new_job(job),
         cron=timed.cron or "",
         every=write_length(timed.every),
-        at=write_instant(timed.at),
-        zone=timed.zone,
+        run_at=write_instant(timed.run_at),
+        tz=timed.tz,
         starts_at=write_instant(timed.starts_at),
         ends_at=write_instant(timed.ends_at),
         max_occurrences=policy.max_occurrences or 0,
@@ -109,9 +109,9 @@ Reader = Callable[[pb.NewSchedule], Any]
 READERS: dict[str, Reader] = {
     "cron": lambda message: message.cron or None,
     "every": lambda message: read_length(message, "every"),
-    "at": lambda message: read_instant(message, "at"),
-    "after": lambda message: read_length(message, "after"),
-    "zone": lambda message: message.zone or _ANY.zone,
+    "run_at": lambda message: read_instant(message, "run_at"),
+    "delay": lambda message: read_length(message, "delay"),
+    "tz": lambda message: message.tz or _ANY.tz,
     "starts_at": lambda message: read_instant(message, "starts_at"),
     "ends_at": lambda message: read_instant(message, "ends_at"),
     "max_occurrences": lambda message: message.max_occurrences or None,
@@ -183,8 +183,8 @@ def write_schedule(schedule: Schedule) -> pb.Schedule:
 
 def read_schedule(message: pb.Schedule) -> Schedule:
     definition = message.definition
-    own = {field: READERS[field](definition) for field in READERS if field != "after"}
-    timed = {field: own.pop(field) for field in ("cron", "every", "at", "zone", "starts_at", "ends_at")}
+    own = {field: READERS[field](definition) for field in READERS if field != "delay"}
+    timed = {field: own.pop(field) for field in ("cron", "every", "run_at", "tz", "starts_at", "ends_at")}
     kind = "cron" if timed["cron"] else "interval" if timed["every"] else "once"
     return Schedule(
         id=UUID(message.id),
@@ -242,8 +242,8 @@ def write_occurrence(occurrence: Occurrence) -> pb.Occurrence:
 def read_occurrence(message: pb.Occurrence) -> Occurrence:
     """With local time as the server has it: the zones known here may be older."""
     at = read_instant(message, "at") or EPOCH
-    zone = timezone(read_length(message, "offset") or timedelta(), message.abbreviation)
-    return Occurrence(at, at.astimezone(zone), read_text(message, "note"))
+    tz = timezone(read_length(message, "offset") or timedelta(), message.abbreviation)
+    return Occurrence(at, at.astimezone(tz), read_text(message, "note"))
 
 
 def write_fire(fire: Fire) -> pb.Fire:

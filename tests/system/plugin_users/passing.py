@@ -208,7 +208,7 @@ def test_schedules_fire_when_time_moves(pulse: PulseFixture) -> None:
 
 
 def test_a_schedule_can_be_triggered(pulse: PulseFixture) -> None:
-    shop.app.schedules.create("capital", shop.report, args={"city": "Capital"}, every="1h")
+    shop.app.schedules.create("capital", shop.report, payload={"city": "Capital"}, every="1h")
 
     handle = shop.app.schedules.trigger("capital")
 

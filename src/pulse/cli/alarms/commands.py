@@ -41,8 +41,8 @@ def alarms() -> None:
 
     \b
     Examples:
-      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks
-      pulse alarms set --at 2026-12-31T18:00:00Z --payload '{"user": 42}'
+      pulse alarms set trial-ends:42 --delay 14d --url https://shop.example/hooks
+      pulse alarms set --fire-at 2026-12-31T18:00:00Z --payload '{"user": 42}'
       pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin
       pulse alarms list --status failed
       pulse alarms deliveries trial-ends:42
@@ -52,8 +52,8 @@ def alarms() -> None:
 
 @alarms.command("set")
 @click.argument("name", required=False)
-@click.option("--in", metavar="LENGTH", callback=read_length, help="Once, so long from now: 90s, 10m, 14d.")
-@click.option("--at", metavar="TIME", callback=read_fire_at, help="Once, at 2026-12-31T18:00:00+01:00.")
+@click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, so long from now: 90s, 10m, 14d.")
+@click.option("--fire-at", metavar="TIME", callback=read_fire_at, help="Once, at 2026-12-31T18:00:00+01:00.")
 @click.option("--cron", metavar="EXPRESSION", help="At each instant of '0 9 * * 1-5', or @daily.")
 @click.option("--tz", metavar="ZONE", help="Whose clocks --cron goes by: Europe/Berlin (UTC).")
 @click.option("--url", help="What to wake (the server's default target).")
@@ -62,7 +62,7 @@ def alarms() -> None:
     "--header", metavar="NAME=VALUE", multiple=True, callback=read_headers, help="Sent along; repeat it for more."
 )
 @click.option("--label", help="Sent along, and listed by.")
-@click.option("--key", help="An idempotency key: with it, repeating this sets one alarm.")
+@click.option("--idempotency-key", help="An idempotency key: with it, repeating this sets one alarm.")
 @click.option("--max-failures", type=click.IntRange(0, 100), metavar="N", help="Retries of one occurrence (5).")
 @owner_option
 @click.pass_obj
@@ -71,11 +71,12 @@ def set_alarm(session: Session, /, name: str | None, **given: Any) -> None:  # n
 
     \b
     Examples:
-      pulse alarms set trial-ends:42 --in 14d --url https://shop.example/hooks
-      pulse alarms set --at 2026-12-31T18:00:00Z --payload '{"user": 42}'
+      pulse alarms set trial-ends:42 --delay 14d --url https://shop.example/hooks
+      pulse alarms set --fire-at 2026-12-31T18:00:00Z --payload '{"user": 42}'
       pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin
 
-    Say when by one of --in, --at and --cron. The URL gets a signed POST, and is tried again if it does not answer 2xx.
+    Say when by one of --delay, --fire-at and --cron. The URL gets a signed POST, and gets it again if it does
+    not answer 2xx.
     """
     check_when(given)
     new = make_new(name, given)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from pulse.model.alarms import AlarmStatus, NewAlarm
 
-WHEN = ("in", "at", "cron")
-NEITHER = "when? Give --in 10m, --at 2026-12-31T18:00:00+01:00 or --cron '0 9 * * *'."
+WHEN = ("delay", "fire_at", "cron")
+NEITHER = "when? Give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron '0 9 * * *'."
 
 
 def read_fire_at(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -66,9 +66,9 @@ def read_alarm_status(ctx: click.Context, param: click.Parameter, value: str | N
 
 def check_when(given: dict[str, Any]) -> None:
     """One of the ways to say when."""
-    found = [f"--{name}" for name in WHEN if given[name] is not None]
+    found = [f"--{name.replace('_', '-')}" for name in WHEN if given[name] is not None]
     if len(found) > 1:
-        raise click.UsageError(f"{' and '.join(found)} exclude each other: give one of --in, --at and --cron.")
+        raise click.UsageError(f"{' and '.join(found)} exclude each other: give one of --delay, --fire-at and --cron.")
     if not found:
         raise click.UsageError(NEITHER)
     if given["tz"] is not None and given["cron"] is None:
@@ -78,6 +78,5 @@ def check_when(given: dict[str, Any]) -> None:
 def make_new(name: str | None, given: dict[str, Any]) -> NewAlarm:
     from pulse.model.alarms import NewAlarm
 
-    names = {"in": "delay", "at": "fire_at", "tz": "zone", "header": "headers", "key": "idempotency_key"}
-    fields = {names.get(flag, flag): value for flag, value in given.items() if value is not None}
-    return NewAlarm(name=name, **fields)
+    fields = {flag: value for flag, value in given.items() if value is not None and flag != "header"}
+    return NewAlarm(name=name, headers=given["header"], **fields)

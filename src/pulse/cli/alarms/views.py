@@ -35,7 +35,7 @@ DELIVERY_COLUMNS = (
     Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, least=20, folds=True),
 )
 FIELDS = (
-    *("id", "owner", "name", "label", "status", "kind", "cron", "zone", "payload", "url", "headers", "max_failures"),
+    *("id", "owner", "name", "label", "status", "kind", "cron", "tz", "payload", "url", "headers", "max_failures"),
     *("idempotency_key", "revision", "occurrence", "next_fire_at", "last_fired_at", "failure_count", "last_error"),
     *("paused_at", "is_ringing", "created_at", "updated_at"),
 )
@@ -52,7 +52,7 @@ def as_json(alarm: Alarm) -> dict[str, Any]:
     return fields | {"payload": msgspec.Raw(alarm.payload.encode())}
 
 
-JSON_NAMES = {"cron": "cron_expr", "zone": "timezone"}
+JSON_NAMES = {"cron": "cron_expr"}
 
 
 def delivery_as_json(delivery: Delivery) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def words(alarm: Alarm) -> str:
     if alarm.cron is None:
         return f"once, at {local_time(alarm.occurrence)}"
     try:
-        return Cron.parse(alarm.cron, alarm.zone).explain()
+        return Cron.parse(alarm.cron, alarm.tz).explain()
     except ValueError:  # its zone has gone, say; its error says so
-        return f"cron {alarm.cron!r}, {alarm.zone}"
+        return f"cron {alarm.cron!r}, {alarm.tz}"
 
 
 def next_words(alarm: Alarm) -> str:
@@ -161,7 +161,7 @@ def show_alarm(alarm: Alarm, deliveries: Sequence[Delivery]) -> None:
 
 
 def _own_kind(alarm: Alarm) -> tuple[str, ...]:
-    return ("cron", "zone") if alarm.cron is None else ()
+    return ("cron", "tz") if alarm.cron is None else ()
 
 
 def _cell(name: str, value: Any) -> Cell:  # noqa: ANN401

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulse.sdk.task import Call, Task
 
 app = Pulse()
-soon = Retry(attempts=3, backoff="fixed", base="500ms")
+soon = Retry(max_attempts=3, backoff="fixed", base="500ms")
 retried: Counter[str] = Counter()  # jobs that needed a second attempt, per topic
 
 

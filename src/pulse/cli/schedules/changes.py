@@ -42,10 +42,10 @@ def create(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN40
     Examples:
       pulse schedules create report --task shop.report --cron '0 9 * * 1-5'
       pulse schedules create act_on_all --task shop.act_on_all --every 15m --overlap skip
-      pulse schedules create launch --task shop.launch --at 2026-12-31T18:00:00Z
-      pulse schedules create ping --task shop.ping --args '{"n": 1}' --after 10m
+      pulse schedules create launch --task shop.launch --run-at 2026-12-31T18:00:00Z
+      pulse schedules create ping --task shop.ping --payload '{"n": 1}' --delay 10m
 
-    Say when by one of --cron, --every, --at and --after. Creating the same again changes nothing. Schedules that an
+    Say when by one of --cron, --every, --run-at and --delay. Creating the same again changes nothing. Schedules that an
     application declares in its code are made by `pulse schedules sync`.
     """
     check_when(given)
@@ -81,8 +81,8 @@ def edit(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN401
     \b
     Examples:
       pulse schedules edit report --cron '30 8 * * 1-5'
-      pulse schedules edit report --ends 2027-01-01T00:00:00Z --overlap skip
-      pulse schedules edit report --no-ends --no-tag
+      pulse schedules edit report --ends-at 2027-01-01T00:00:00Z --overlap skip
+      pulse schedules edit report --no-ends-at --no-tag
 
     A new timetable counts from now. Its history stays, and so does a pause. One that is completed or broken begins
     anew, if its timetable has a future.

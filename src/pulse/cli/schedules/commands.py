@@ -130,7 +130,7 @@ def fires(session: Session, name: str, limit: int, after: str | None) -> None:
 
 class Preview(NamedTuple):
     words: str
-    zone: str
+    tz: str
     told_in: tzinfo | None
     is_paused: bool
     occurrences: list[Occurrence]
@@ -159,14 +159,14 @@ def preview(
     if [name, cron, every].count(None) != 2:
         raise click.UsageError("preview what? Give either a NAME, or --cron '0 9 * * 1-5', or --every 15m.")
     if name is None:
-        timing = {"cron": cron, "every": every, **({"zone": tz} if tz is not None else {})}
+        timing = {"cron": cron, "every": every, **({"tz": tz} if tz is not None else {})}
         found = _preview_timetable(session, make_new("preview", {"task": "preview", **timing}), count)
     elif tz is not None:
         raise click.UsageError("--tz goes with --cron or --every; a schedule has its own zone.")
     else:
         found = session.use(lambda engine: _preview_schedule(engine, name, count))
     listed = [occurrence_as_json(each) for each in found.occurrences]
-    session.answer({"explained": found.words, "zone": found.zone, "occurrences": listed}, lambda: _show_preview(found))
+    session.answer({"explained": found.words, "tz": found.tz, "occurrences": listed}, lambda: _show_preview(found))
 
 
 def _show_preview(found: Preview) -> None:
@@ -180,7 +180,7 @@ async def _preview_schedule(engine: Engine, name: str, count: int) -> Preview:
     schedule = await engine.schedules.get(name)
     occurrences = await engine.schedules.preview(schedule.id, n=count)
     is_paused = schedule.paused_at is not None
-    return Preview(explain(schedule), schedule.timed.zone, told_in(schedule.timed), is_paused, occurrences)
+    return Preview(explain(schedule), schedule.timed.tz, told_in(schedule.timed), is_paused, occurrences)
 
 
 def _preview_timetable(session: Session, new: NewSchedule, count: int) -> Preview:
@@ -191,7 +191,7 @@ def _preview_timetable(session: Session, new: NewSchedule, count: int) -> Previe
     if occurrences is None:
         timed.first_after(now)
         occurrences = timed.preview(count, now)
-    return Preview(timed.explain(), timed.zone, told_in(timed), False, occurrences)
+    return Preview(timed.explain(), timed.tz, told_in(timed), False, occurrences)
 
 
 def _ask(session: Session, new: NewSchedule, count: int) -> list[Occurrence] | None:

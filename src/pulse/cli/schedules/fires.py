@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def trigger(session: Session, name: str) -> None:
     """Make a job of the schedule NAME now, and print its id.
 
-    It is made beside the timetable, whatever pause and --overlap say, and does not count towards --max.
+    It is made beside the timetable, whatever pause and --overlap say, and does not count towards --max-occurrences.
 
     \b
     Examples:

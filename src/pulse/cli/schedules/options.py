@@ -14,27 +14,20 @@ if TYPE_CHECKING:
 
     from pulse.model.schedules import ScheduleStatus
 
-WHEN = ("cron", "every", "at", "after")
+WHEN = ("cron", "every", "run_at", "delay")
 CATCH_UP = ("fire_once", "skip", "replay")
 OVERLAP = ("allow", "skip", "buffer_one")
 CLEARED: dict[str, Any] = {  # what --no-… leaves
-    "starts": None,
-    "ends": None,
-    "max": None,
+    "starts_at": None,
+    "ends_at": None,
+    "max_occurrences": None,
     "jitter": None,
     "timeout": None,
     "result_ttl": None,
     "tag": (),
 }
-FIELDS = {  # where a flag is shorter than the field it is for
-    "args": "payload",
-    "tag": "tags",
-    "tz": "zone",
-    "starts": "starts_at",
-    "ends": "ends_at",
-    "max": "max_occurrences",
-}
-NEITHER = "when? Give --cron '0 9 * * 1-5', --every 15m, --at 2026-12-31T18:00:00Z or --after 10m."
+FIELDS = {"tag": "tags"}  # the flag is given once for each
+NEITHER = "when? Give --cron '0 9 * * 1-5', --every 15m, --run-at 2026-12-31T18:00:00Z or --delay 10m."
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,7 +41,7 @@ def read_instant(ctx: click.Context, param: click.Parameter, value: str | None) 
     if value is None:
         return None
     try:
-        return parse_instant(Words("schedule", "after", str(param.name)), value)
+        return parse_instant(Words("schedule", "delay", str(param.name)), value)
     except InvalidOnce as error:
         example = "" if "such as" in str(error) else ", for example 2026-12-31T18:00:00+01:00"
         raise click.BadParameter(f"{error}{example}.", ctx, param) from None
@@ -90,14 +83,14 @@ def timetable_options(*, is_edit: bool = False) -> Decorator:
     options = [
         click.option("--cron", metavar="EXPRESSION", help="As in '0 9 * * 1-5', or @daily."),
         click.option("--every", metavar="LENGTH", callback=read_length, help="At intervals: 30s, 15m, 6h."),
-        click.option("--at", metavar="TIME", callback=read_instant, help="Once, at 2026-12-31T18:00:00+01:00."),
-        click.option("--after", metavar="LENGTH", callback=read_length, help="Once, so long from now."),
+        click.option("--run-at", metavar="TIME", callback=read_instant, help="Once, at 2026-12-31T18:00:00+01:00."),
+        click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, so long from now."),
         click.option("--tz", metavar="ZONE", help="Whose clocks --cron goes by: Europe/Berlin (UTC)."),
-        click.option("--starts", metavar="TIME", callback=read_instant, help="Not before: 2026-12-01T00:00:00Z."),
-        click.option("--ends", metavar="TIME", callback=read_instant, help="Not at this time, nor later."),
-        click.option("--max", type=click.IntRange(min=1), metavar="N", help="At most so many times."),
+        click.option("--starts-at", metavar="TIME", callback=read_instant, help="Not before: 2026-12-01T00:00:00Z."),
+        click.option("--ends-at", metavar="TIME", callback=read_instant, help="Not at this time, nor later."),
+        click.option("--max-occurrences", type=click.IntRange(min=1), metavar="N", help="At most so many times."),
     ]
-    return _all(options, cleared=("starts", "ends", "max") if is_edit else ())
+    return _all(options, cleared=("starts_at", "ends_at", "max_occurrences") if is_edit else ())
 
 
 def policy_options(*, is_edit: bool = False) -> Decorator:
@@ -115,7 +108,9 @@ def policy_options(*, is_edit: bool = False) -> Decorator:
 def job_options(*, is_edit: bool = False) -> Decorator:
     options = [
         click.option("--task", required=not is_edit, help="What to run."),
-        click.option("--args", metavar="JSON", callback=read_arguments, help='Its arguments, as in \'{"to": "ada"}\'.'),
+        click.option(
+            "--payload", metavar="JSON", callback=read_arguments, help='Its arguments, as in \'{"to": "ada"}\'.'
+        ),
         click.option("--topic", help="Where its jobs go (the task's name)."),
         click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher goes first (0)."),
         click.option("--max-attempts", type=click.IntRange(1, 1000), metavar="N", help="Of each job (3)."),
@@ -154,9 +149,11 @@ def _plain(name: str) -> str:
 
 def check_when(given: dict[str, Any], *, is_edit: bool = False) -> None:
     """One of the ways to say when; an edit may leave it as it is."""
-    found = [f"--{name}" for name in WHEN if given[name] is not None]
+    found = [f"--{name.replace('_', '-')}" for name in WHEN if given[name] is not None]
     if len(found) > 1:
-        raise click.UsageError(f"{' and '.join(found)} exclude each other: give one of --cron, --every, --at, --after.")
+        raise click.UsageError(
+            f"{' and '.join(found)} exclude each other: give one of --cron, --every, --run-at and --delay."
+        )
     if not found and not is_edit:
         raise click.UsageError(NEITHER)
 

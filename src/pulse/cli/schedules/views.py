@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STYLES = {"ACTIVE": "green", "COMPLETED": "dim", "BROKEN": "red", "DISABLED": "dim"}
 FIRE_STYLES = {"FIRED": "green", "COALESCED": "yellow", "SKIPPED": "yellow", "BUFFERED": "cyan"} | JOB_STYLES
 OF_JOB = ("task", "topic", "payload", "priority", "max_attempts", "retry", "timeout", "result_ttl", "tags")
-TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
+TIMED = ("kind", "cron", "every", "anchor", "run_at", "tz", "starts_at", "ends_at")
 POLICY = ("max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
 STANDING = ("next_run_at", "buffered_for", "last_run_at", "fired", "paused_at", "pause_reason", "error")
 ENDING = ("created_at", "updated_at")
@@ -51,31 +51,31 @@ LIST_COLUMNS = (
 
 def words(schedule: Schedule) -> str:
     """What it means, with its times as people are shown them."""
-    return f"once, at {local_time(schedule.timed.at)}" if schedule.timed.at else explain(schedule)
+    return f"once, at {local_time(schedule.timed.run_at)}" if schedule.timed.run_at else explain(schedule)
 
 
 def explain(schedule: Schedule) -> str:
     try:
         return schedule.timed.explain()
     except ValueError:  # it is broken, and its error says why
-        return f"cron {schedule.timed.cron!r}, {schedule.timed.zone}"
+        return f"cron {schedule.timed.cron!r}, {schedule.timed.tz}"
 
 
 def told_in(timed: Timed) -> tzinfo | None:
     """The zone in which its occurrences are told; none: that of this machine."""
     from pulse.timing.zones import load_zone
 
-    if timed.kind != "cron" and timed.zone == "UTC":  # nobody said so
+    if timed.kind != "cron" and timed.tz == "UTC":  # nobody said so
         return None
     try:
-        return load_zone(timed.zone)
+        return load_zone(timed.tz)
     except (ValueError, OSError):  # one that this machine does not know
         return UTC
 
 
 def _in_zone(schedule: Schedule) -> str:
-    zone = told_in(schedule.timed)
-    return f", local time (now {offset(datetime.now().astimezone())})" if zone is None else f", {zone}"
+    tz = told_in(schedule.timed)
+    return f", local time (now {offset(datetime.now().astimezone())})" if tz is None else f", {tz}"
 
 
 def _is_due(schedule: Schedule) -> bool:
@@ -162,7 +162,7 @@ def show_schedule(schedule: Schedule, upcoming: Sequence[Occurrence], fires: Seq
 
 
 def _fields(schedule: Schedule) -> list[tuple[str, Cell]]:
-    own = {"cron": ("cron",), "interval": ("every", "anchor"), "once": ("at",)}[schedule.timed.kind]
+    own = {"cron": ("cron",), "interval": ("every", "anchor"), "once": ("run_at",)}[schedule.timed.kind]
     job = {name: getattr(schedule.job, name) for name in OF_JOB} | {
         "topic": schedule.job.routed_topic,
         "retry": _retry(schedule.job),
@@ -176,7 +176,7 @@ def _fields(schedule: Schedule) -> list[tuple[str, Cell]]:
         "status": _status(schedule),
         "owner": f"the code of {schedule.app}" if schedule.app else "made here, not in code",
         "means": words(schedule),
-        **{name: getattr(schedule.timed, name) for name in (*own, "zone", "starts_at", "ends_at")},
+        **{name: getattr(schedule.timed, name) for name in (*own, "tz", "starts_at", "ends_at")},
         **{name: getattr(schedule, name) for name in POLICY},
         **job,
         **standing,
@@ -222,9 +222,9 @@ def _but_paused(schedule: Schedule) -> str:
     return ", but it is paused" if schedule.paused_at is not None else ""
 
 
-def show_occurrences(occurrences: Sequence[Occurrence], zone: tzinfo | None) -> None:
+def show_occurrences(occurrences: Sequence[Occurrence], tz: tzinfo | None) -> None:
     columns = [Column("DATE"), Column("TIME"), Column("OFFSET"), Column("WHEN")]
-    local = [each.at.astimezone(zone) for each in occurrences]
+    local = [each.at.astimezone(tz) for each in occurrences]
     clock = _clock(local)
     rows: list[list[Cell]] = [[f"{each:%a %Y-%m-%d}", f"{each:{clock}}", offset(each), age(each)] for each in local]
     if any(each.note for each in occurrences):
@@ -253,7 +253,7 @@ def show_fire_page(page: FirePage, schedule: Schedule | None, name: str) -> None
     say_more(page.next)
 
 
-def show_fires(fires: Sequence[Fire], zone: tzinfo | None) -> None:
+def show_fires(fires: Sequence[Fire], tz: tzinfo | None) -> None:
     # A job's id has 36 characters. On eighty columns there is room for one beside the rest, and for no other column.
     columns = [
         Column("OCCURRENCE"),
@@ -263,7 +263,7 @@ def show_fires(fires: Sequence[Fire], zone: tzinfo | None) -> None:
     ]
     clock = _clock([fire.occurrence for fire in fires])
     rows: list[list[Cell]] = [
-        [f"{fire.occurrence.astimezone(zone):%Y-%m-%d {clock}}", _late(fire), _outcome(fire), _detail(fire, zone)]
+        [f"{fire.occurrence.astimezone(tz):%Y-%m-%d {clock}}", _late(fire), _outcome(fire), _detail(fire, tz)]
         for fire in fires
     ]
     show_table(columns, rows)
@@ -280,13 +280,13 @@ def _outcome(fire: Fire) -> Cell:
     return Styled(outcome, FIRE_STYLES[outcome])
 
 
-def _detail(fire: Fire, zone: tzinfo | None) -> str:
+def _detail(fire: Fire, tz: tzinfo | None) -> str:
     if fire.job_id is not None:
         return str(fire.job_id)
     reason = fire.reason or ""
     if fire.occurrences == 1:
         return reason
-    first, last = fire.occurrence.astimezone(zone), fire.newest.astimezone(zone)
+    first, last = fire.occurrence.astimezone(tz), fire.newest.astimezone(tz)
     clock = _clock([first, last])
     stretch = f"{first:{clock}} … {last:{clock}}" if first.date() == last.date() else f"until {last:%Y-%m-%d {clock}}"
     return f"{fire.occurrences:,} missed, {stretch}{reason.removeprefix('missed')}"
@@ -296,9 +296,9 @@ def show_backfill(done: Backfill, schedule: Schedule) -> None:
     if not done.occurrences:
         say(f"Nothing to make up for: no occurrence of {schedule.name} in that stretch is without its job.")
         return
-    zone = told_in(schedule.timed)
+    tz = told_in(schedule.timed)
     clock = _clock(done.occurrences)
-    local = [each.astimezone(zone) for each in done.occurrences]
+    local = [each.astimezone(tz) for each in done.occurrences]
     shown = [f"{each:%a %Y-%m-%d {clock}} {offset(each)}" for each in local]
     if done.dry_run:
         show_table([Column("OCCURRENCE")], [[each] for each in shown])

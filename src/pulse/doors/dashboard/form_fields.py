@@ -106,7 +106,7 @@ def length(form: Form, name: str) -> timedelta | None:
         raise InvalidInput(f"{name}: {error}") from None
 
 
-def zone(form: Form, name: str = "zone") -> str:
+def tz(form: Form, name: str = "tz") -> str:
     try:
         return check_zone(text_of(form, name) or "UTC")
     except UnknownZone as error:

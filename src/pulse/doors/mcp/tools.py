@@ -69,7 +69,7 @@ class AlarmSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay_seconds: Seconds = None
     fire_at: Instant = None
     cron_expr: Expression = None
-    timezone: Annotated[str, described("For cron_expr: an IANA name, such as Europe/Berlin.")] = "UTC"
+    tz: Annotated[str, described("For cron_expr: an IANA name, such as Europe/Berlin.")] = "UTC"
     payload: Annotated[
         Any,
         described(
@@ -114,7 +114,7 @@ class AlarmAnswer(Struct, frozen=True, kw_only=True):
     name: str | None
     label: str
     cron_expr: str | None
-    timezone: str
+    tz: str
     url: str | None  # none: the default target
     payload: Any
     is_paused: bool
@@ -138,7 +138,7 @@ class AlarmListAnswer(Struct, frozen=True, kw_only=True):
 
 class JobSubmit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task: Annotated[str, described("The name of the task, as the workers know it.")]
-    args: Annotated[dict[str, Any], described("Its arguments by name.")] = {}
+    payload: Annotated[dict[str, Any], described("Its arguments by name.")] = {}
     topic: Annotated[str, described("The topic it waits in. Leave it out for the task's own.")] = ""
     delay_seconds: Annotated[float | None, described("Run it no earlier than so many seconds from now.")] = None
     run_at: Annotated[
@@ -199,7 +199,7 @@ async def set_alarm(context: ToolContext, given: AlarmSet) -> AlarmSetAnswer:
         delay=_length(given.delay_seconds),
         fire_at=None if given.fire_at is None else read_fire_at(given.fire_at),
         cron=given.cron_expr,
-        zone=given.timezone,
+        tz=given.tz,
         max_failures=given.max_failures,
         idempotency_key=given.idempotency_key,
     )
@@ -222,7 +222,7 @@ async def cancel_alarm(context: ToolContext, given: AlarmCancel) -> AlarmAnswer:
 async def submit_job(context: ToolContext, given: JobSubmit) -> JobSubmitAnswer:
     new = NewJob(
         task=given.task,
-        payload=_json("args", given.args),
+        payload=_json("payload", given.payload),
         topic=given.topic,
         delay=_length(given.delay_seconds),
         run_at=given.run_at,
@@ -347,7 +347,7 @@ def _facts(alarm: Alarm) -> dict[str, Any]:
     return {name: getattr(alarm, name) for name in (*same, "last_fired_at", "created_at")} | {
         "id": str(alarm.id),
         "cron_expr": alarm.cron,
-        "timezone": alarm.zone,
+        "tz": alarm.tz,
         "payload": json.loads(alarm.payload),
         "is_paused": alarm.paused_at is not None,
     }

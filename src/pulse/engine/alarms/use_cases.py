@@ -326,7 +326,7 @@ async def _locked(conn: Connection, key: UUID | str, owner: str | None) -> Alarm
 async def _resumed(conn: Connection, alarm: Alarm, now: datetime) -> Alarm:
     assert alarm.cron is not None
     try:
-        following = timetable(alarm.cron, alarm.zone, alarm.occurrence).next_after(now)
+        following = timetable(alarm.cron, alarm.tz, alarm.occurrence).next_after(now)
     except InvalidCron as error:
         return await store.end_alarm(conn, id=alarm.id, status=AlarmStatus.FAILED, error=str(error))
     if following is None:

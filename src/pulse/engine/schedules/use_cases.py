@@ -441,7 +441,7 @@ def _edited(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Sc
     if most is not None and "max_occurrences" in changes and schedule.fired >= most:
         raise InvalidOption("max_occurrences", most, f"be more than the {schedule.fired} times it has fired")
     # A delay counts from when it is said; anything else that is said again as it is leaves the cursor where it stands.
-    return redefine(schedule, new, now, retime=new.after is not None or is_retimed(schedule, new, now))
+    return redefine(schedule, new, now, retime=new.delay is not None or is_retimed(schedule, new, now))
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:

@@ -34,7 +34,7 @@ class AlarmClaim(msgspec.Struct, frozen=True):
     failure_count: int
     max_failures: int
     cron: str | None
-    zone: str
+    tz: str
     lateness: timedelta
 
     @property
@@ -148,7 +148,7 @@ def _next_of(claim: AlarmClaim, now: datetime) -> tuple[datetime | None, str | N
     """The first occurrence after now, and what is to be said of those that have passed meanwhile."""
     if claim.cron is None:
         return None, None
-    table = timetable(claim.cron, claim.zone, claim.occurrence)
+    table = timetable(claim.cron, claim.tz, claim.occurrence)
     start = max(now, claim.occurrence)
     following = table.next_after(start)
     first = table.next_after(claim.occurrence)
@@ -163,7 +163,7 @@ def _newest_by(claim: AlarmClaim, at: datetime) -> tuple[datetime, str | None]:
     if claim.cron is None:
         return claim.occurrence, None
     try:
-        table = timetable(claim.cron, claim.zone, claim.occurrence)
+        table = timetable(claim.cron, claim.tz, claim.occurrence)
         first = table.next_after(claim.occurrence)
     except InvalidCron:  # its zone has gone: this occurrence is owed all the same
         return claim.occurrence, None

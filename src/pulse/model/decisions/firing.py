@@ -38,8 +38,8 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     cron: str | None
     every: timedelta | None
     anchor: datetime | None
-    at: datetime | None
-    zone: str
+    run_at: datetime | None
+    tz: str
     starts_at: datetime | None
     ends_at: datetime | None
     now: datetime
@@ -48,11 +48,11 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     @property
     def timetable(self) -> Timetable:
         return Timetable(
-            at=self.at,
+            run_at=self.run_at,
             every=self.every,
             anchor=self.anchor,
             cron=self.cron,
-            zone=self.zone,
+            tz=self.tz,
             starts_at=self.starts_at,
             ends_at=self.ends_at,
         )

@@ -37,8 +37,8 @@ def make_schedule(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: st
 
 def make_declared(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: str) -> Schedule:
     """As `make_schedule`, but code goes on declaring what is over: that is made as it would be by now."""
-    if new.at is not None or new.ends_at is not None:
-        timed = new.timed(min(now, (new.at or now) - MOMENT))
+    if new.run_at is not None or new.ends_at is not None:
+        timed = new.timed(min(now, (new.run_at or now) - MOMENT))
         if timed.is_past(now):
             return _made(new, schedule_id, now, timed, None, app=app)
     return make_schedule(new, schedule_id, now, app=app)
@@ -101,11 +101,11 @@ def differences(schedule: Schedule, new: NewSchedule, now: datetime, *, is_same_
 
 def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
     known = schedule.timed
-    if new.at is not None or new.after is not None:  # said again a little later, a delay means the same instant
-        is_same = known.kind == "once" and (new.after is not None or known.at == new.at)
-        return not is_same or any(getattr(known, name) != getattr(new, name) for name in ("zone", *_SPAN))
+    if new.run_at is not None or new.delay is not None:  # said again a little later, a delay means the same instant
+        is_same = known.kind == "once" and (new.delay is not None or known.run_at == new.run_at)
+        return not is_same or any(getattr(known, name) != getattr(new, name) for name in ("tz", *_SPAN))
     timed = new.timed(now)
-    return any(getattr(known, name) != getattr(timed, name) for name in ("kind", "cron", "every", "zone", *_SPAN))
+    return any(getattr(known, name) != getattr(timed, name) for name in ("kind", "cron", "every", "tz", *_SPAN))
 
 
 def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> NewSchedule:
@@ -121,7 +121,7 @@ def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> 
     job = NewJob(**{name: getattr(definition["job"], name) for name in NewJob.__struct_fields__} | of_job)
     changed = NewSchedule(**{**definition, "job": job} | own)
     cron = changed.parsed_cron
-    if "zone" in own and cron is not None and cron.zone != changed.zone:
+    if "tz" in own and cron is not None and cron.tz != changed.tz:
         raise InvalidSchedule(f"the expression {changed.cron!r} names its own time zone: change it there")
     return changed
 

@@ -852,14 +852,14 @@ class Concern(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., urgent: bool = ..., topic: _Optional[str] = ...) -> None: ...
 
 class NewSchedule(_message.Message):
-    __slots__ = ("name", "job", "cron", "every", "at", "after", "zone", "starts_at", "ends_at", "max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
+    __slots__ = ("name", "job", "cron", "every", "run_at", "delay", "tz", "starts_at", "ends_at", "max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     CRON_FIELD_NUMBER: _ClassVar[int]
     EVERY_FIELD_NUMBER: _ClassVar[int]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    ZONE_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    TZ_FIELD_NUMBER: _ClassVar[int]
     STARTS_AT_FIELD_NUMBER: _ClassVar[int]
     ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     MAX_OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
@@ -871,9 +871,9 @@ class NewSchedule(_message.Message):
     job: NewJob
     cron: str
     every: _duration_pb2.Duration
-    at: _timestamp_pb2.Timestamp
-    after: _duration_pb2.Duration
-    zone: str
+    run_at: _timestamp_pb2.Timestamp
+    delay: _duration_pb2.Duration
+    tz: str
     starts_at: _timestamp_pb2.Timestamp
     ends_at: _timestamp_pb2.Timestamp
     max_occurrences: int
@@ -881,7 +881,7 @@ class NewSchedule(_message.Message):
     catch_up: CatchUp
     replay_limit: int
     overlap: Overlap
-    def __init__(self, name: _Optional[str] = ..., job: _Optional[_Union[NewJob, _Mapping]] = ..., cron: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., zone: _Optional[str] = ..., starts_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_occurrences: _Optional[int] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., replay_limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., job: _Optional[_Union[NewJob, _Mapping]] = ..., cron: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., tz: _Optional[str] = ..., starts_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_occurrences: _Optional[int] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., replay_limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("id", "status", "definition", "anchor", "next_run_at", "buffered_for", "last_run_at", "fired", "paused_at", "pause_reason", "error", "app", "created_at", "updated_at")
@@ -1148,7 +1148,7 @@ class Renamed(_message.Message):
     def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ...) -> None: ...
 
 class SetAlarmRequest(_message.Message):
-    __slots__ = ("owner", "name", "label", "payload", "url", "headers", "delay_seconds", "fire_at", "cron_expr", "timezone", "max_failures", "idempotency_key", "id")
+    __slots__ = ("owner", "name", "label", "payload", "url", "headers", "delay_seconds", "fire_at", "cron_expr", "tz", "max_failures", "idempotency_key", "id")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1165,7 +1165,7 @@ class SetAlarmRequest(_message.Message):
     DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FIRE_AT_FIELD_NUMBER: _ClassVar[int]
     CRON_EXPR_FIELD_NUMBER: _ClassVar[int]
-    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    TZ_FIELD_NUMBER: _ClassVar[int]
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1178,11 +1178,11 @@ class SetAlarmRequest(_message.Message):
     delay_seconds: float
     fire_at: _timestamp_pb2.Timestamp
     cron_expr: str
-    timezone: str
+    tz: str
     max_failures: int
     idempotency_key: str
     id: str
-    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., delay_seconds: _Optional[float] = ..., fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cron_expr: _Optional[str] = ..., timezone: _Optional[str] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., delay_seconds: _Optional[float] = ..., fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cron_expr: _Optional[str] = ..., tz: _Optional[str] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class SetAlarmResponse(_message.Message):
     __slots__ = ("alarm", "created")
@@ -1193,7 +1193,7 @@ class SetAlarmResponse(_message.Message):
     def __init__(self, alarm: _Optional[_Union[Alarm, _Mapping]] = ..., created: bool = ...) -> None: ...
 
 class Alarm(_message.Message):
-    __slots__ = ("id", "owner", "name", "label", "status", "kind", "cron_expr", "timezone", "payload", "url", "headers", "max_failures", "idempotency_key", "revision", "occurrence", "next_fire_at", "last_fired_at", "failure_count", "last_error", "paused_at", "is_ringing", "created_at", "updated_at")
+    __slots__ = ("id", "owner", "name", "label", "status", "kind", "cron_expr", "tz", "payload", "url", "headers", "max_failures", "idempotency_key", "revision", "occurrence", "next_fire_at", "last_fired_at", "failure_count", "last_error", "paused_at", "is_ringing", "created_at", "updated_at")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1208,7 +1208,7 @@ class Alarm(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CRON_EXPR_FIELD_NUMBER: _ClassVar[int]
-    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    TZ_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
@@ -1231,7 +1231,7 @@ class Alarm(_message.Message):
     status: AlarmStatus
     kind: str
     cron_expr: str
-    timezone: str
+    tz: str
     payload: str
     url: str
     headers: _containers.ScalarMap[str, str]
@@ -1247,7 +1247,7 @@ class Alarm(_message.Message):
     is_ringing: bool
     created_at: _timestamp_pb2.Timestamp
     updated_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., status: _Optional[_Union[AlarmStatus, str]] = ..., kind: _Optional[str] = ..., cron_expr: _Optional[str] = ..., timezone: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., revision: _Optional[int] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., failure_count: _Optional[int] = ..., last_error: _Optional[str] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_ringing: bool = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., name: _Optional[str] = ..., label: _Optional[str] = ..., status: _Optional[_Union[AlarmStatus, str]] = ..., kind: _Optional[str] = ..., cron_expr: _Optional[str] = ..., tz: _Optional[str] = ..., payload: _Optional[str] = ..., url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_failures: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., revision: _Optional[int] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_fire_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., failure_count: _Optional[int] = ..., last_error: _Optional[str] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_ringing: bool = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetAlarmRequest(_message.Message):
     __slots__ = ("name", "owner")

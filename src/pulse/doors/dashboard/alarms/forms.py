@@ -36,7 +36,7 @@ BLANK = {
     "delay": "",
     "fire_at": "",
     "cron": "",
-    "zone": "UTC",
+    "tz": "UTC",
     "url": "",
     "headers": "",
     "payload": "null",
@@ -51,13 +51,13 @@ def read_when(form: Mapping[str, str]) -> dict[str, Any]:
     name = KINDS[kind]
     if not fields.text_of(form, name):
         raise InvalidAlarm(f"when? {name} is empty")
-    zone = fields.zone(form)
+    tz = fields.tz(form)
     match kind:
         case "delay":
-            return {"delay": fields.length(form, name), "zone": zone}
+            return {"delay": fields.length(form, name), "tz": tz}
         case "instant":
-            return {"fire_at": fields.instant(form, name, zone), "zone": zone}
-    return {"cron": fields.text_of(form, name), "zone": zone}
+            return {"fire_at": fields.instant(form, name, tz), "tz": tz}
+    return {"cron": fields.text_of(form, name), "tz": tz}
 
 
 def read_headers(form: Mapping[str, str]) -> dict[str, str]:
@@ -90,18 +90,18 @@ def read_new(
 
 def draw_fields(look: PageRequest, alarm: Alarm) -> dict[str, str]:
     try:
-        zone = check_zone(alarm.zone)
+        tz = check_zone(alarm.tz)
     except UnknownZone:
-        zone = "UTC"
+        tz = "UTC"
     return {
         "owner": alarm.owner,
         "name": alarm.name or "",
         "label": alarm.label,
         "kind": "cron" if alarm.cron else "instant",
         "delay": "",
-        "fire_at": "" if alarm.cron else fields.clock_text(alarm.next_fire_at or alarm.occurrence, zone),
+        "fire_at": "" if alarm.cron else fields.clock_text(alarm.next_fire_at or alarm.occurrence, tz),
         "cron": alarm.cron or "",
-        "zone": alarm.zone,
+        "tz": alarm.tz,
         "url": alarm.url or "",
         "headers": "\n".join(f"{name}: {HIDDEN}" for name in alarm.headers),
         "payload": editable_json(look, alarm.payload),
@@ -175,10 +175,10 @@ async def _read_so_far(look: PageRequest) -> dict[str, Any]:
     text = "once"
     if "cron" in when:
         try:
-            text = Cron.parse(when["cron"], when["zone"]).explain()
+            text = Cron.parse(when["cron"], when["tz"]).explain()
         except InvalidCron as error:
             raise InvalidInput(error.reason) from None
-    renamed = {"delay": "after", "fire_at": "at"}  # as a schedule calls them: the occurrences are the same
+    renamed = {"fire_at": "run_at"}  # as a schedule calls it: the occurrences are the same
     given = {renamed.get(name, name): value for name, value in when.items()}
     new = NewSchedule(name="preview", job=NewJob(task="preview"), **given)
     return {"reading": text, "upcoming": await look.served.engine.schedules.preview_new(new, n=PREVIEWED)}

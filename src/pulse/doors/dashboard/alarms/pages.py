@@ -66,7 +66,7 @@ def told(alarm: Alarm) -> str:
     if alarm.cron is None:
         return ""
     try:
-        return reading(timetable(alarm.cron, alarm.zone, alarm.occurrence))
+        return reading(timetable(alarm.cron, alarm.tz, alarm.occurrence))
     except InvalidCron:
         return alarm.cron
 

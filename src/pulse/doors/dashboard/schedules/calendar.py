@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-from pulse.doors.dashboard.form_fields import zone
+from pulse.doors.dashboard.form_fields import tz
 from pulse.doors.dashboard.pages import PageRequest, View
 from pulse.doors.dashboard.schedules.words import own_url, reading
 from pulse.model.schedules import Schedule
@@ -59,14 +59,14 @@ class Week(NamedTuple):
 
 async def calendar(look: PageRequest) -> dict[str, Any]:
     look.caller.check(VIEWING, "*")
-    chosen = zone(look.query)
+    chosen = tz(look.query)
     now, found = await look.served.engine.schedules.due_until(WEEK, limit=MAX_SCHEDULES + 1)
     week = await asyncio.to_thread(lay_out, found[:MAX_SCHEDULES], now, chosen)  # a tenth of a second at most
     return {
         "title": "Next week",
         "week": week,
         "today": now.astimezone(load_zone(chosen)).date(),
-        "zone": chosen,
+        "tz": chosen,
         "is_cut": len(found) > MAX_SCHEDULES,
         "most": MAX_SCHEDULES,
         "own_url": own_url,

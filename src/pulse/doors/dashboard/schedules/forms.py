@@ -23,14 +23,14 @@ VIEWING = Right.VIEW
 MAKING = Right.SUBMIT
 
 PREVIEWED = 5
-KINDS = {"cron": "cron", "interval": "every", "once": "at"}  # and the field that says when
+KINDS = {"cron": "cron", "interval": "every", "once": "run_at"}  # and the field that says when
 BLANK = {
     "name": "",
     "kind": "cron",
     "cron": "",
     "every": "",
-    "at": "",
-    "zone": "UTC",
+    "run_at": "",
+    "tz": "UTC",
     "starts_at": "",
     "ends_at": "",
     "max_occurrences": "",
@@ -48,12 +48,12 @@ BLANK = {
     "tags": "",
     **draw_retry(None),
 }
-WHEN = ("cron", "every", "at")
+WHEN = ("cron", "every", "run_at")
 LENGTHS = ("every", "jitter", "timeout", "result_ttl")
-INSTANTS = ("at", "starts_at", "ends_at")
+INSTANTS = ("run_at", "starts_at", "ends_at")
 NUMBERS = {"max_occurrences": None, "replay_limit": 100, "priority": 0, "max_attempts": 3}  # and what none means
 OTHERS: dict[str, Callable[[Mapping[str, str]], Any]] = {
-    "zone": fields.zone,
+    "tz": fields.tz,
     "tags": lambda form: fields.listed(form, "tags"),
     "payload": lambda form: fields.payload(form, "{}"),
     "catch_up": lambda form: fields.text_of(form, "catch_up") or CatchUp.FIRE_ONCE,
@@ -72,7 +72,7 @@ def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
     if name in LENGTHS:
         return fields.length(form, name)
     if name in INSTANTS:
-        return fields.instant(form, name, fields.zone(form))
+        return fields.instant(form, name, fields.tz(form))
     if name in OTHERS:
         return OTHERS[name](form)
     return fields.text_of(form, name)
@@ -100,7 +100,7 @@ def read_changes(form: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str,
     """Only what somebody has changed on the form."""
     touched = fields.changed(form, drawn)
     when = read_kind(form)
-    if "zone" in touched:  # the same clock time is another instant there
+    if "tz" in touched:  # the same clock time is another instant there
         touched |= {name for name in INSTANTS if fields.text_of(form, name)}
     if "kind" in touched:
         touched.add(when)
@@ -119,7 +119,7 @@ def draw_fields(look: PageRequest, schedule: Schedule) -> dict[str, str]:
         "kind": timed.kind,
         "cron": timed.cron or "",
         "every": fields.length_text(timed.every),
-        "zone": timed.zone,
+        "tz": timed.tz,
         "max_occurrences": fields.number_text(schedule.max_occurrences),
         "jitter": fields.length_text(schedule.jitter),
         "catch_up": schedule.catch_up.value,
@@ -186,16 +186,16 @@ async def preview(look: PageRequest) -> dict[str, Any]:
 async def _read_so_far(look: PageRequest) -> dict[str, Any]:
     form = look.query
     when = read_kind(form)
-    names = (when, "zone", "starts_at", "ends_at", "max_occurrences")
+    names = (when, "tz", "starts_at", "ends_at", "max_occurrences")
     given = {name: read_value(form, name) for name in names}
     if when == "cron":
         try:
-            Cron.parse(given["cron"], given["zone"])
+            Cron.parse(given["cron"], given["tz"])
         except InvalidCron as error:
             raise InvalidInput(error.reason) from None
     new = NewSchedule(name="preview", job=NewJob(task="preview"), **given)
     upcoming = await look.served.engine.schedules.preview_new(new, n=PREVIEWED)
-    timed = new.timed(upcoming[0].at) if when != "at" else None
+    timed = new.timed(upcoming[0].at) if when != "run_at" else None
     return {"reading": reading(timed) if timed else "once", "upcoming": upcoming}
 
 

@@ -159,22 +159,22 @@ async def preview_backfill(look: PageRequest) -> dict[str, Any]:
         )
     except PulseError as error:
         return {"hint": explain_backfill(error), "backfill": None}
-    zone = zone_of(found.timed)
+    tz = zone_of(found.timed)
     return {
         "hint": "",
         "backfill": dry,
         "path": url("/schedules", found.id),
-        "zone": zone,
-        "ends": first_and_last(dry.occurrences, load_zone(zone)),
+        "tz": tz,
+        "ends": first_and_last(dry.occurrences, load_zone(tz)),
         "given": {name: look.query.get(name, "") for name in ("start", "end")},
     }
 
 
-def first_and_last(occurrences: Sequence[datetime], zone: tzinfo) -> list[tuple[str, datetime]]:
+def first_and_last(occurrences: Sequence[datetime], tz: tzinfo) -> list[tuple[str, datetime]]:
     """By the clock of a zone; one is both."""
     if len(occurrences) < 2:
-        return [("for", at.astimezone(zone)) for at in occurrences]
-    return [("first", occurrences[0].astimezone(zone)), ("last", occurrences[-1].astimezone(zone))]
+        return [("for", at.astimezone(tz)) for at in occurrences]
+    return [("first", occurrences[0].astimezone(tz)), ("last", occurrences[-1].astimezone(tz))]
 
 
 def explain_backfill(error: PulseError) -> str:

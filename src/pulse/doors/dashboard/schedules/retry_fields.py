@@ -27,7 +27,7 @@ def draw_retry(policy: RetryPolicy | None) -> dict[str, str]:
         "retry_base": _length(known.base),
         "retry_factor": _number(known.factor),
         "retry_delays": ", ".join(map(_length, known.delays)),
-        "retry_most": _length(known.most),
+        "retry_max_delay": _length(known.max_delay),
         "retry_jitter": _number(known.jitter),
     }
 
@@ -36,7 +36,7 @@ def read_retry(form: Mapping[str, str]) -> RetryPolicy | None:
     kind = fields.text_of(form, "retry_kind") or RetryPolicy().kind
     if kind not in KINDS:
         raise InvalidOption("retry kind", kind[:40], f"be one of {', '.join(KINDS)}")
-    given: dict[str, Any] = {name: _read(form, name) for name in (*KINDS[kind], "most", "jitter")}
+    given: dict[str, Any] = {name: _read(form, name) for name in (*KINDS[kind], "max_delay", "jitter")}
     policy = RetryPolicy(kind=kind, **{name: value for name, value in given.items() if value is not None})
     return None if policy == RetryPolicy() else policy
 
@@ -66,7 +66,7 @@ def tell_retry(policy: RetryPolicy) -> str:
             text = f"{base}, then {_number(policy.factor)} times the one before"
         case _:
             text = f"{base} × the square of the attempt"
-    return f"{text}; at most {_length(policy.most)}, ± {policy.jitter:.0%}"
+    return f"{text}; at most {_length(policy.max_delay)}, ± {policy.jitter:.0%}"
 
 
 def _length(seconds: float) -> str:

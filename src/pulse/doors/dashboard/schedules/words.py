@@ -27,7 +27,7 @@ def reading(timed: Timetable) -> str:
 def zone_of(timed: Timetable) -> str:
     """By whose clock its times are told and asked for."""
     try:
-        return check_zone(timed.zone)
+        return check_zone(timed.tz)
     except UnknownZone:
         return "UTC"
 

@@ -30,7 +30,7 @@ class NewAlarm(Body):
     delay_seconds: Number | None = Field(None, ge=0, le=LONGEST.total_seconds(), description="0: not given.")
     fire_at: Instant | None = None
     cron_expr: str | None = Field(None, examples=["0 9 * * 1-5"])
-    timezone: str = Field("UTC", description="Of the expression; empty is UTC.", examples=["Europe/Berlin"])
+    tz: str = Field("UTC", description="Of the expression; empty is UTC.", examples=["Europe/Berlin"])
     owner: Name | None = Field(None, description="Whose it is; null: the caller's own.")
     name: Name | None = Field(None, description="Set again under the same name, it replaces the one before.")
     label: str = Field("", max_length=model.LABEL_LIMIT)
@@ -50,7 +50,7 @@ class NewAlarm(Body):
             delay=None if self.delay_seconds is None else timedelta(seconds=self.delay_seconds),
             fire_at=None if self.fire_at is None else model.read_fire_at(self.fire_at),
             cron=self.cron_expr,
-            zone=self.timezone,
+            tz=self.tz,
             max_failures=self.max_failures,
             idempotency_key=key,
         )
@@ -72,7 +72,7 @@ class Alarm(ResponseBody):
     status: AlarmStatus
     kind: Kind
     cron_expr: str | None
-    timezone: str
+    tz: str
     payload: AnyJson
     url: str | None = Field(description="null: the default target.")
     headers: dict[str, str] = Field(description="Their names; what they say is shown to nobody.")
@@ -127,5 +127,5 @@ class WakeSecrets(ResponseBody):
 
 
 def write_alarm(alarm: model.Alarm) -> dict[str, Any]:
-    own = {"cron_expr": alarm.cron, "timezone": alarm.zone, "payload": embed(alarm.payload)}
+    own = {"cron_expr": alarm.cron, "tz": alarm.tz, "payload": embed(alarm.payload)}
     return fields_of(Alarm.model_fields, alarm, **own)

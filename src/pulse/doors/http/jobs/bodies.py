@@ -41,7 +41,7 @@ class Retry(Body):
     delays: Annotated[list[Length], FailFast()] = Field(
         default=[], max_length=model.MAX_ATTEMPTS, description="Of kind list: the last one is used from then on."
     )
-    most: Length = Field(default="1d", validate_default=True)
+    max_delay: Length = Field(default="1d", validate_default=True)
     jitter: Number = Field(default=0.1, ge=0, le=1, description="A share: 0.1 spreads the wait over ±10 %.")
 
     def read(self) -> RetryPolicy | None:
@@ -51,7 +51,7 @@ class Retry(Body):
             base=self.base.total_seconds(),
             factor=float(self.factor),
             delays=tuple(delay.total_seconds() for delay in self.delays),
-            most=self.most.total_seconds(),
+            max_delay=self.max_delay.total_seconds(),
             jitter=float(self.jitter),
         )
         return None if policy == RetryPolicy() else policy
@@ -119,7 +119,7 @@ class RetryKept(ResponseBody):
     base: Seconds
     factor: float
     delays: list[Seconds]
-    most: Seconds
+    max_delay: Seconds
     jitter: float
 
 

@@ -17,17 +17,17 @@ from pulse.timing.cron import Occurrence
 
 CatchUp = Literal["fire_once", "skip", "replay"]
 Overlap = Literal["allow", "skip", "buffer_one"]
-TIMED = ("kind", "cron", "every", "anchor", "at", "zone", "starts_at", "ends_at")
+TIMED = ("kind", "cron", "every", "anchor", "run_at", "tz", "starts_at", "ends_at")
 
 
 class Timetable(Body):
-    """When: one of `cron`, `every`, `at` and `after`; and what to do when things are late."""
+    """When: one of `cron`, `every`, `run_at` and `delay`; and what to do when things are late."""
 
     cron: str | None = Field(None, examples=["0 9 * * 1-5"])
     every: Length | None = None
-    at: Instant | None = None
-    after: Length | None = None
-    zone: str = Field("UTC", description="Of the cron line; empty is UTC.", examples=["Europe/Berlin"])
+    run_at: Instant | None = None
+    delay: Length | None = None
+    tz: str = Field("UTC", description="Of the cron line; empty is UTC.", examples=["Europe/Berlin"])
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     max_occurrences: int | None = Field(None, ge=1, le=1 << 30)
@@ -79,8 +79,8 @@ class Schedule(ResponseBody):
     cron: str | None
     every: Seconds | None
     anchor: datetime | None = Field(description="From where an interval counts.")
-    at: datetime | None
-    zone: str
+    run_at: datetime | None
+    tz: str
     starts_at: datetime | None
     ends_at: datetime | None
     max_occurrences: int | None

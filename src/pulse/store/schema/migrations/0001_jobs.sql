@@ -201,7 +201,7 @@ as $$
                 * power(pulse.bounded(retry -> 'factor', 2, 1, 100), least(failures - 1, 64))
             else pulse.bounded(retry -> 'base', 1, 0, 315619200) * failures::float8 * failures
         end,
-        pulse.bounded(retry -> 'most', 86400, 0, 315619200)
+        pulse.bounded(retry -> 'max_delay', 86400, 0, 315619200)
     ) * (1 + pulse.bounded(retry -> 'jitter', 0.1, 0, 1)
              * ((hashtextextended(seed, failures) & 65535) / 32767.5 - 1)))
 $$;

@@ -120,9 +120,9 @@ begin
         perform pulse.refuse('retry must be an object such as {"kind": "fixed", "base": 5}');
     end if;
     select key into unknown from jsonb_object_keys(retry) as key
-    where key not in ('kind', 'base', 'factor', 'delays', 'most', 'jitter') limit 1;
+    where key not in ('kind', 'base', 'factor', 'delays', 'max_delay', 'jitter') limit 1;
     if unknown is not null then
-        perform pulse.refuse(format('option of retry must be one of kind, base, factor, delays, most, jitter, not %s',
+        perform pulse.refuse(format('option of retry must be one of kind, base, factor, delays, max_delay, jitter, not %s',
             quote_literal(unknown)));
     end if;
     if kind not in ('quadratic', 'exponential', 'fixed', 'list') then
@@ -134,7 +134,7 @@ begin
         perform pulse.refuse('retry delays must be given for kind list, and for no other kind');
     end if;
     perform pulse.check_number('retry base', retry -> 'base', 0, 315619200);
-    perform pulse.check_number('retry most', retry -> 'most', 0, 315619200);
+    perform pulse.check_number('retry max_delay', retry -> 'max_delay', 0, 315619200);
     perform pulse.check_number('retry factor', retry -> 'factor', 1, 100);
     perform pulse.check_number('retry jitter', retry -> 'jitter', 0, 1);
     perform pulse.check_number('retry delay', delay, 0, 315619200) from jsonb_array_elements(retry -> 'delays') as delay;
@@ -196,7 +196,7 @@ $$;
 
 -- Submit one job; it commits or rolls back with the caller's transaction. Answers with its id, or with that of the
 -- job that already has this id or holds this unique key, in which case nothing is changed.
-create or replace function pulse.enqueue(task text, args jsonb default '{}', options jsonb default '{}') returns uuid
+create or replace function pulse.enqueue(task text, payload jsonb default '{}', options jsonb default '{}') returns uuid
 language plpgsql
 as $$
 declare
@@ -212,9 +212,9 @@ begin
     perform pulse.check_name('task', task);
     perform pulse.check_name('topic', v_topic);
     perform pulse.check_options(options);
-    if args is null then
+    if payload is null then
         perform pulse.refuse('payload must be JSON, not null');
-    elsif octet_length(args::text) > 1048576 then
+    elsif octet_length(payload::text) > 1048576 then
         perform pulse.refuse('payload must be at most 1 MiB: store more elsewhere and submit a reference');
     end if;
 
@@ -244,7 +244,7 @@ begin
             bucket, id, topic, task, payload, priority, max_attempts, retry, timeout, deadline, unique_key,
             key_held_until, result_ttl, tags, trace, submitted_at, run_at, ready_at, status, lease_id
         ) values (
-            v_bucket, v_id, v_topic, enqueue.task, args,
+            v_bucket, v_id, v_topic, enqueue.task, enqueue.payload,
             pulse.whole_option(options, 'priority', 0, -100, 100),
             pulse.whole_option(options, 'max_attempts', 3, 1, 1000),
             nullif(options -> 'retry', 'null'),

@@ -29,8 +29,8 @@ create table if not exists pulse.schedules (
     cron text,
     every interval,
     anchor timestamptz,                      -- the intervals are counted from here
-    at timestamptz,
-    zone text not null default 'UTC',
+    run_at timestamptz,
+    tz text not null default 'UTC',
     starts_at timestamptz,
     ends_at timestamptz,
     max_occurrences int,
@@ -53,9 +53,9 @@ create table if not exists pulse.schedules (
     check (status in ('ACTIVE', 'COMPLETED', 'BROKEN', 'DISABLED')),
     check ((status = 'ACTIVE') = (next_run_at is not null)),
     check (case kind
-        when 'once' then at is not null and every is null and cron is null
-        when 'interval' then every is not null and anchor is not null and at is null and cron is null
-        when 'cron' then cron is not null and at is null and every is null
+        when 'once' then run_at is not null and every is null and cron is null
+        when 'interval' then every is not null and anchor is not null and run_at is null and cron is null
+        when 'cron' then cron is not null and run_at is null and every is null
         else false
     end)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 1);

@@ -13,7 +13,7 @@ create table if not exists pulse.alarms (
     status text collate "C" not null default 'active',
     kind text collate "C" not null,
     cron text,
-    zone text not null default 'UTC',
+    tz text not null default 'UTC',
     label text not null default '',
     payload jsonb not null,
     url text,                                -- null: the default target of whoever delivers it
@@ -109,7 +109,7 @@ begin
     new.lease_id := 0;
     new.attempt := 0;
     new.failure_count := 0;
-    new.zone := coalesce(new.zone, 'UTC');
+    new.tz := coalesce(new.tz, 'UTC');
     new.next_fire_at := new.occurrence;
     new.created_at := pulse.now();
     new.updated_at := new.created_at;
@@ -144,7 +144,7 @@ begin
                 update pulse.alarms
                 set idempotency_key = new.idempotency_key, fingerprint = new.fingerprint, call_id = new.call_id,
                     status = 'active',
-                    kind = new.kind, cron = new.cron, zone = new.zone, label = new.label, payload = new.payload,
+                    kind = new.kind, cron = new.cron, tz = new.tz, label = new.label, payload = new.payload,
                     url = new.url, destination = new.destination, headers = new.headers,
                     max_failures = new.max_failures, revision = old.revision + 1, occurrence = new.occurrence,
                     next_fire_at = new.occurrence, ready_at = null, lease_id = old.lease_id + 1, lease_until = null,

@@ -81,7 +81,7 @@ create table if not exists pulse.wake_generations (
 -- Alarms without what their headers say, which may be credentials, nor the hash that is of them too: what readers see.
 create or replace view pulse.shown_alarms as
 select
-    id, owner, name, idempotency_key, call_id, status, kind, cron, zone, label, payload, url, destination,
+    id, owner, name, idempotency_key, call_id, status, kind, cron, tz, label, payload, url, destination,
     (select jsonb_object_agg(header, '…') from jsonb_object_keys(headers) as header) as headers,
     max_failures, revision, occurrence, next_fire_at, ready_at, lease_id, lease_until, attempt, failure_count, last_error,
     last_fired_at, paused_at, created_at, updated_at, finished_at
