@@ -31,11 +31,11 @@ from pulse.sdk.worker.process_handle import Process
 from pulse.sdk.worker.process_pool import ProcessPool
 from pulse.sdk.worker.run import Run
 from pulse.sdk.worker.worker import Worker
-from pulse.store import schedules
 from pulse.store.connections import pool
 from pulse.store.connections.pool import Connection
+from pulse.store.duties.watchdog import Look
+from pulse.store.schedules import fires as fires_store
 from pulse.store.statements import load_statements
-from pulse.store.watchdog import Look
 from pulse.wire.v1 import pulse_pb2 as pb
 
 BUG = "PULSE_CHAOS_BUG"
@@ -246,15 +246,15 @@ def cut_streams() -> None:
 def cursor_first() -> None:
     """The cursor is moved in one transaction, and the jobs are made in the next."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
+    async def fire(conn: Any, *, plans: Any, jobs: Any, notes: Any, cause: str) -> Any:
         moved = await fire_schedules(conn, plans=plans, jobs=[], notes=[], cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
-        fired = await fire_schedules(conn, plans=[], jobs=made, notes=noted, cause=cause)
+        fired = await fire_schedules(conn, plans=[], jobs=jobs, notes=notes, cause=cause)
         return fired._replace(moved=moved.moved)
 
-    fire_schedules = schedules.fire_schedules
-    _replace(schedules, "fire_schedules", fire)
+    fire_schedules = fires_store.fire_schedules
+    _replace(fires_store, "fire_schedules", fire)
     _replace(fires, "regular_successor", lambda _: None)
 
 
@@ -262,15 +262,15 @@ def cursor_first() -> None:
 def jobs_first() -> None:
     """The other way round, with ids that are not the occurrence's, and a log that nobody asks."""
 
-    async def fire(conn: Any, *, plans: Any, made: Any, noted: Any, cause: str) -> Any:
-        own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in made]
-        await fire_schedules(conn, plans=[], jobs=own, notes=noted, cause=cause)
+    async def fire(conn: Any, *, plans: Any, jobs: Any, notes: Any, cause: str) -> Any:
+        own = [each._replace(job_id=UUID(int=uuid4().int & ~0xFFF)) for each in jobs]
+        await fire_schedules(conn, plans=[], jobs=own, notes=notes, cause=cause)
         await conn.execute("commit; begin")
         await asyncio.sleep(0.05)
         return await fire_schedules(conn, plans=plans, jobs=[], notes=[], cause=cause)
 
-    fire_schedules = schedules.fire_schedules
-    _replace(schedules, "fire_schedules", fire)
+    fire_schedules = fires_store.fire_schedules
+    _replace(fires_store, "fire_schedules", fire)
     _replace(fires, "regular_successor", lambda _: None)
     _edit("fire_schedules", "where is_known is null", "where true")
     _edit("fire_schedules", "run_at, job_id from new", "run_at, job_id from new on conflict do nothing")
@@ -308,7 +308,7 @@ def wake_id_made_anew() -> None:
 @bug
 def no_fence_of_wakes() -> None:
     """Whoever records last is right."""
-    _edit("record_wakes", "and alarms.lease_id = verdict.lease_id and num_nulls(lease_until) = 0", "")
+    _edit("record_wakes", "and alarms.lease_id = report.lease_id and num_nulls(lease_until) = 0", "")
 
 
 @bug

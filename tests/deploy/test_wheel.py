@@ -19,5 +19,5 @@ def test_the_wheel_has_all_that_the_source_has(tmp_path: Path) -> None:
     has = set(zipfile.ZipFile(wheel).namelist())
     files = [path for path in (SOURCE / "pulse").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert {str(path.relative_to(SOURCE)) for path in files} <= has
-    assert {"pulse/py.typed", "pulse/store/jobs.sql", "pulse/store/schema/migrations/0001_jobs.sql"} <= has
+    assert {"pulse/py.typed", "pulse/store/jobs/claims.sql", "pulse/store/schema/migrations/0001_jobs.sql"} <= has
     assert not any(name.startswith(("tests/", "deploy/")) for name in has)

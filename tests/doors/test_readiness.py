@@ -100,7 +100,7 @@ async def test_a_read_only_database_is_told_and_so_is_its_end(
     async with connected(settings.database_url) as conn:
         await turn(conn, "set default_transaction_read_only = on")
         try:
-            server._engine._database.rest()
+            server._engine._database.close_idle()
             async with asyncio.timeout(10):
                 why = await readiness.why_not_ready()
         finally:

@@ -14,8 +14,8 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.model.jobs import JobFilter, JobStatus, Outcome
 from pulse.settings import Settings
-from pulse.store import jobs as store
 from pulse.store.connections.pool import Connection
+from pulse.store.jobs import changes
 from tests.doors.command_line import call_json
 from tests.doors.dashboard_client import page, post
 from tests.doors.http_client import served_http
@@ -129,7 +129,7 @@ async def test_a_replay_that_is_repeated_because_its_answer_was_lost(
     settings: Settings, engine: Engine, dead: list[UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was committed, the jobs have died again, and nobody knows."""
-    replay = store.replay_jobs
+    replay = changes.replay_jobs
     lost = iter([True, False])
 
     async def without_answer(conn: Connection, **given: object) -> object:
@@ -138,7 +138,7 @@ async def test_a_replay_that_is_repeated_because_its_answer_was_lost(
             raise ConnectionResetError
         return moved
 
-    monkeypatch.setattr(store, "replay_jobs", without_answer)
+    monkeypatch.setattr(changes, "replay_jobs", without_answer)
 
     outcomes = await engine.jobs.replay_many(dead)
 

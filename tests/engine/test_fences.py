@@ -12,7 +12,7 @@ import pytest
 from pulse.engine.engine import Engine
 from pulse.model.alarms import NewAlarm
 from pulse.model.jobs import Claim, JobStatus, Lease, Outcome, Progress, ReportStatus
-from pulse.store import alarms as alarm_store
+from pulse.store.alarms import deliveries
 from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one
@@ -287,13 +287,13 @@ async def test_a_delivery_that_a_failover_lost_does_not_share_its_fence_with_the
     alarm = (await engine.alarms.set(NewAlarm(owner="ada", url="https://example.com", delay=MINUTE))).alarm
     await clock.advance(MINUTE)
     await conn.rows("ready_alarms", limit=10)
-    [turn] = await alarm_store.ready_turns(conn, {"ada": ""}, limit=10)
+    [turn] = await deliveries.ready_turns(conn, {"ada": ""}, limit=10)
 
-    [lost] = await alarm_store.claim_alarms(conn, {turn: 1}, lease=LEASE)
+    [lost] = await deliveries.claim_alarms(conn, {turn: 1}, lease=LEASE)
     await conn.fetch("update pulse.alarms set lease_id = 0, lease_until = null, attempt = 0 where id = $1", alarm.id)
     await clock.advance(timedelta(milliseconds=1))
-    [newer] = await alarm_store.claim_alarms(conn, {turn: 1}, lease=LEASE)
+    [newer] = await deliveries.claim_alarms(conn, {turn: 1}, lease=LEASE)
 
     assert newer.lease_id > lost.lease_id
-    assert await alarm_store.held_wakes(conn, [lost]) == set()
-    assert await alarm_store.held_wakes(conn, [newer]) == {newer.key}
+    assert await deliveries.held_wakes(conn, [lost]) == set()
+    assert await deliveries.held_wakes(conn, [newer]) == {newer.key}

@@ -25,9 +25,12 @@ from pulse.engine.jobs.low_water_marks import START, LowWaterMarks
 from pulse.model.ids import bucket_of_id, bucket_of_topic
 from pulse.model.jobs import Claim, JobStatus, Lease, Outcome, ReportStatus
 from pulse.settings import Settings
-from pulse.store import jobs as store
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import PlacedJob
+from pulse.store.installation import read_clock
+from pulse.store.jobs import changes, duties, lookups
+from pulse.store.jobs import claims as claims_store
+from pulse.store.jobs.submits import PlacedJob
+from pulse.store.statistics import counts as counts_store
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_job, a_new_job, a_report, claim_one, submit_one
@@ -52,49 +55,49 @@ Act = Callable[[Connection, Scene], Awaitable[object]]
 async def _answer(conn: Connection, scene: Scene, moved: object) -> object:
     if moved:
         return "accepted"
-    rows = await store.read_leases(conn, bucket=scene.bucket, ids=[scene.job_id])
+    rows = await lookups.read_leases(conn, bucket=scene.bucket, ids=[scene.job_id])
     answer = _answer_to((scene.job_id, scene.lease_id), rows.get(scene.job_id))
     return SKIPPED if answer is ReportStatus.BUSY else answer.value
 
 
 async def claim(conn: Connection, scene: Scene) -> object:
-    claims = await store.claim_jobs(
+    claims = await claims_store.claim_jobs(
         conn, bucket=scene.bucket, topic="mail", workers=["w9"], limit=1, lease=LEASE, mark=START
     )
     return "claimed" if claims else SKIPPED
 
 
 async def pause(conn: Connection, scene: Scene) -> object:
-    await store.pause_topic(conn, topic="mail", reason="")
+    await changes.pause_topic(conn, topic="mail", reason="")
     return "paused"
 
 
 async def cancel(conn: Connection, scene: Scene) -> object:
-    moved = await store.cancel_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], reason="cancelled")
+    moved = await changes.cancel_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], reason="cancelled")
     return "cancelled" if moved else SKIPPED
 
 
 async def replay(conn: Connection, scene: Scene) -> object:
-    before = await store.read_clock(conn)
-    moved, _ = await store.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], before=before)
+    before = await read_clock(conn)
+    moved, _ = await changes.replay_jobs(conn, bucket=scene.bucket, ids=[scene.job_id], before=before)
     return "replayed" if moved else SKIPPED
 
 
 async def promote(conn: Connection, scene: Scene) -> object:
-    moved, _ = await store.promote_jobs(conn, bucket=scene.bucket, limit=10)
+    moved, _ = await duties.promote_jobs(conn, bucket=scene.bucket, limit=10)
     return "promoted" if moved else SKIPPED
 
 
 async def reap(conn: Connection, scene: Scene) -> object:
-    now = await store.read_clock(conn)
-    moved = await store.reap_jobs(conn, bucket=scene.bucket, limit=10, ended_before=now)
+    now = await read_clock(conn)
+    moved = await duties.reap_jobs(conn, bucket=scene.bucket, limit=10, ended_before=now)
     return "reaped" if moved else SKIPPED
 
 
 def _report(outcome: Outcome) -> Act:
     async def report(conn: Connection, scene: Scene) -> object:
         item = a_report(scene, outcome)  # type: ignore[arg-type]
-        call = store.complete_jobs if outcome is Outcome.COMPLETE else store.fail_jobs
+        call = claims_store.complete_jobs if outcome is Outcome.COMPLETE else claims_store.fail_jobs
         moved: object
         try:
             moved = await call(conn, bucket=scene.bucket, reports=[item])
@@ -130,11 +133,13 @@ async def fence(conn: Connection, scene: Scene) -> object:
 
 async def heartbeat(conn: Connection, scene: Scene) -> object:
     leases = [Lease(scene.job_id, scene.lease_id)]
-    return await _answer(conn, scene, await store.heartbeat_jobs(conn, bucket=scene.bucket, leases=leases, lease=LEASE))
+    return await _answer(
+        conn, scene, await claims_store.heartbeat_jobs(conn, bucket=scene.bucket, leases=leases, lease=LEASE)
+    )
 
 
 async def release(conn: Connection, scene: Scene) -> object:
-    moved, _ = await store.release_jobs(conn, bucket=scene.bucket, leases=[Lease(scene.job_id, scene.lease_id)])
+    moved, _ = await claims_store.release_jobs(conn, bucket=scene.bucket, leases=[Lease(scene.job_id, scene.lease_id)])
     return await _answer(conn, scene, moved)
 
 
@@ -339,9 +344,9 @@ async def a_claim_stopped_after_its_snapshot(
     other = await asyncpg.connect(settings.database_url)
     async with open_connection(settings) as conn:
         given: Any = {"bucket": bucket, "workers": ["w1"], "limit": slots, "lease": LEASE, "mark": START}
-        await store.claim_jobs(conn, topic="planned before", **given)  # making a plan asks for the time, too
+        await claims_store.claim_jobs(conn, topic="planned before", **given)  # making a plan asks for the time, too
         await other.execute("select pg_advisory_lock(1)")
-        claiming = asyncio.create_task(store.claim_jobs(conn, topic="mail", **given))
+        claiming = asyncio.create_task(claims_store.claim_jobs(conn, topic="mail", **given))
         while not await other.fetchval(IS_WAITING):
             assert not claiming.done()
             await asyncio.sleep(0.005)
@@ -352,7 +357,9 @@ async def a_claim_stopped_after_its_snapshot(
 async def counted(conn: Connection) -> tuple[dict[JobStatus, int], dict[JobStatus, int]]:
     """What the counts say of topic mail, and what the rows say."""
     rows = await conn.fetch("select status, count(*) as jobs from pulse.jobs where topic = 'mail' group by status")
-    return (await store.count_jobs(conn)).get("mail", {}), {JobStatus(row["status"]): row["jobs"] for row in rows}
+    return (await counts_store.count_jobs(conn)).get("mail", {}), {
+        JobStatus(row["status"]): row["jobs"] for row in rows
+    }
 
 
 @pytest.mark.parametrize("change", STILL_PENDING)

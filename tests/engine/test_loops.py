@@ -269,8 +269,8 @@ async def test_an_engine_that_stops_leaves_no_task_and_no_connection_behind(own:
             "pulse reap",
             "pulse prune",
             "pulse tally",
-            "pulse wake-up sender",
-            "pulse wake-up listener",
+            "pulse notification sender",
+            "pulse notification listener",
         }
         assert await _sessions(own) > 0
     await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from pulse.engine.jobs.low_water_marks import SCAN_EVERY, SCAN_SHARE, START, Low
 from pulse.model.ids import bucket_of_topic
 from pulse.model.jobs import Claim
 from pulse.store.connections.pool import connect_options
-from pulse.store.jobs import Mark
+from pulse.store.jobs.rows import Mark
 from pulse.store.statements import load_statements
 from tests.factories import a_new_job, a_report, submit_one
 

@@ -17,9 +17,10 @@ from pulse.engine.schedules.fires import FireDuty
 from pulse.model.errors import PulseError
 from pulse.model.schedules import CatchUp, Declared, FireOutcome, Overlap, ScheduleStatus
 from pulse.settings import Settings
-from pulse.store import schedules as store
 from pulse.store.connections.pool import Connection, Database
-from pulse.store.schedules import RefusedByDatabase
+from pulse.store.schedules import changes
+from pulse.store.schedules import fires as fires_store
+from pulse.store.schedules.fires import RefusedByDatabase
 from pulse.timing import cron, zones
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
@@ -194,7 +195,7 @@ async def test_a_job_committed_before_the_schedule_was_locked_is_in_the_way(
             f"pg_advisory_unlock_shared({BUSY_GATE}); end if; return timestamptz '{clock.instant.isoformat()}'; end $$"
         )
         await slow.execute("set application_name = 'slow'")
-        await store.due_schedules(slow, limit=1)  # planned, so that it waits only when it is carried out
+        await fires_store.due_schedules(slow, limit=1)  # planned, so that it waits only when it is carried out
         await gate.execute(f"select pg_advisory_lock({BUSY_GATE})")
         firing = asyncio.create_task(FireDuty(Alone(slow), engine.notifications).fire_due())  # type: ignore[arg-type]
         await until(lambda: _is_waiting(gate))
@@ -286,7 +287,7 @@ async def test_a_sync_that_is_tried_again_reads_again(
     engine: Engine, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first try read has changed by the second."""
-    confirm, tries = store.confirm_deploy, iter([True])
+    confirm, tries = changes.confirm_deploy, iter([True])
     await engine.schedules.sync("shop", [Declared(schedule=a_schedule(catch_up=CatchUp.REPLAY))])
     await clock.advance(MINUTE)
 
@@ -308,7 +309,7 @@ async def test_a_sync_that_is_tried_again_reads_again(
 
         return await rolled_back(self, tried, **given)
 
-    monkeypatch.setattr(store, "confirm_deploy", fail_once)
+    monkeypatch.setattr(changes, "confirm_deploy", fail_once)
     monkeypatch.setattr(Database, "run", fire_between)
     changed = a_schedule(catch_up=CatchUp.REPLAY, job=a_new_job(priority=3))
     await engine.schedules.sync("shop", [Declared(schedule=changed)])
@@ -407,7 +408,7 @@ async def test_one_that_cannot_even_be_parked_does_not_hold_up_the_others(
     for name in "bcd":
         await create(engine, name=name)
     await clock.advance(MINUTE)
-    fire_schedules = store.fire_schedules
+    fire_schedules = fires_store.fire_schedules
 
     async def refuse(conn: Connection, *, plans: Any, **given: Any) -> Any:
         if any(plan.id == stubborn.id for plan in plans):
@@ -417,8 +418,8 @@ async def test_one_that_cannot_even_be_parked_does_not_hold_up_the_others(
     async def refuse_all(*_: object) -> Any:
         raise RefusedByDatabase("one of them")
 
-    monkeypatch.setattr(store, "fire_schedules", refuse)
-    monkeypatch.setattr(store, "fire_regular", refuse_all)
+    monkeypatch.setattr(fires_store, "fire_schedules", refuse)
+    monkeypatch.setattr(fires_store, "fire_regular", refuse_all)
     await engine.duties.fires.fire_due()
 
     assert len(await made(engine)) == 3

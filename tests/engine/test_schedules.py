@@ -24,7 +24,7 @@ from pulse.model.schedules import (
     ScheduleStatus,
 )
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import ReadyTopic
+from pulse.store.jobs.rows import ReadyTopic
 from tests.clock import FrozenClock
 from tests.factories import a_new_job, a_report, claim_one
 

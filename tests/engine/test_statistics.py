@@ -339,7 +339,7 @@ async def test_who_pins_the_horizon_is_named(engine: Engine, conn: Connection, m
     [row] = await conn.fetch("select pg_backend_pid()")
     await conn.execute("begin isolation level repeatable read")
     await conn.fetch("select 1")
-    monkeypatch.setattr("pulse.store.statistics.LONG_TRANSACTION", timedelta())
+    monkeypatch.setattr("pulse.store.statistics.overview.LONG_TRANSACTION", timedelta())
 
     overview = await engine.statistics.overview()
 

@@ -16,7 +16,7 @@ from pulse.model.ids import bucket_of_topic, make_id
 from pulse.model.jobs import Claim, JobStatus, Outcome, ReportStatus, Submitted
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection
-from pulse.store.jobs import ReadyTopic
+from pulse.store.jobs.rows import ReadyTopic
 from tests.clock import FrozenClock
 from tests.conftest import open_connection
 from tests.factories import MINUTE, a_new_job, a_report, claim_one, lease_of, submit_one

@@ -21,7 +21,7 @@ from pulse.model.alarms import AlarmStatus, DeliveryOutcome
 from pulse.model.decisions.delivery import decide
 from pulse.model.errors import DatabaseUnreachable
 from pulse.settings import Settings
-from pulse.store import alarms as alarm_store
+from pulse.store.alarms import signing_secrets
 from pulse.store.connections.pool import Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint
@@ -255,7 +255,7 @@ async def test_a_claim_is_not_made_unless_all_else_is_there(
     async def fail(_: Any) -> Any:
         raise DatabaseUnreachable("away")
 
-    monkeypatch.setattr(alarm_store, "wake_secrets", fail)
+    monkeypatch.setattr(signing_secrets, "wake_secrets", fail)
 
     with pytest.raises(DatabaseUnreachable):
         await engine.duties.deliveries.step()

@@ -21,7 +21,7 @@ from pulse.model.alarms import Alarm, AlarmStatus, Delivery, DeliveryOutcome, Ne
 from pulse.model.decisions.delivery import backoff
 from pulse.model.errors import AlarmConflict
 from pulse.settings import Settings
-from pulse.store.alarms import Turn
+from pulse.store.alarms.deliveries import Turn
 from pulse.store.connections.pool import Connection, Database
 from tests.clock import FrozenClock
 from tests.endpoint import Endpoint, open_endpoint

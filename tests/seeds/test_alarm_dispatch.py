@@ -20,7 +20,7 @@ from pulse.engine.engine import Engine
 from pulse.model.alarms import Alarm, AlarmStatus, DeliveryOutcome
 from pulse.model.errors import InvalidAlarm, PulseError
 from pulse.settings import Settings
-from pulse.store import alarms as store
+from pulse.store.alarms import deliveries as deliveries_store
 from pulse.store.connections.pool import Connection
 from tests.clock import FrozenClock
 from tests.conftest import SERVER, open_connection
@@ -147,14 +147,14 @@ async def test_a_claim_takes_at_most_a_batch_and_the_next_follows_at_once(
     assert DEFAULTS.alarm_batch == 100
     engine = await another(alarm_batch=7)
     sizes: list[int] = []
-    claim = store.claim_alarms
+    claim = deliveries_store.claim_alarms
 
     async def counted(*given: Any, **more: Any) -> Any:
         claimed = await claim(*given, **more)
         sizes.append(len(claimed))
         return claimed
 
-    monkeypatch.setattr(store, "claim_alarms", counted)
+    monkeypatch.setattr(deliveries_store, "claim_alarms", counted)
     for _ in range(40):
         await set_one(engine, endpoint)
     await noon.advance(MINUTE)

@@ -23,8 +23,8 @@ from pulse.model.errors import InvalidSettings
 from pulse.model.jobs import JobStatus, Outcome, ReportStatus
 from pulse.server import open_server
 from pulse.settings import Settings
-from pulse.store import jobs as store
 from pulse.store.connections.pool import Connection
+from pulse.store.jobs import duties
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
 from tests.doors.grpc_client import Client, connected
@@ -214,14 +214,14 @@ async def test_expired_jobs_are_moved_by_one_statement_as_a_failure_moves_them(
 ) -> None:
     await engine.jobs.submit([a_new_job(max_attempts=1 + number % 3) for number in range(300)])
     assert len(await engine.claims.claim("mail", worker="w1", slots=300)) == 300
-    statements, reap_jobs = [], store.reap_jobs
+    statements, reap_jobs = [], duties.reap_jobs
 
     async def counted(*given: Any, **more: Any) -> Any:
         moved = await reap_jobs(*given, **more)
         statements.extend([len(moved)] * bool(moved))
         return moved
 
-    monkeypatch.setattr(store, "reap_jobs", counted)
+    monkeypatch.setattr(duties, "reap_jobs", counted)
     await noon.advance(LEASE + SECOND)
 
     assert await engine.duties.reap() == 300

@@ -16,8 +16,8 @@ from pulse.model.errors import InvalidSchedule
 from pulse.model.jobs import JobStatus, Outcome, RetryPolicy
 from pulse.model.schedules import CatchUp, FireOutcome, ScheduleStatus
 from pulse.settings import Settings
-from pulse.store import schedules as store
 from pulse.store.connections.pool import Connection
+from pulse.store.schedules import fires as fires_store
 from pulse.store.statements import load_statements
 from pulse.wire.v1 import pulse_pb2 as pb
 from tests.clock import FrozenClock
@@ -65,7 +65,7 @@ async def test_each_occurrence_makes_exactly_one_job(
     for number in range(10):
         await create(engine, name=f"s{number}", every=MINUTE)
     engines = [engine, await another(), await another()]
-    fire_regular = store.fire_regular
+    fire_regular = fires_store.fire_regular
 
     async def crash(*given: Any) -> Any:
         await fire_regular(*given)
@@ -75,7 +75,7 @@ async def test_each_occurrence_makes_exactly_one_job(
         await noon.advance(MINUTE)
         if minute % 2:
             with monkeypatch.context() as patched, pytest.raises(Crash):
-                patched.setattr(store, "fire_regular", crash)
+                patched.setattr(fires_store, "fire_regular", crash)
                 await engine.duties.fires.fire_due()
         await asyncio.gather(*(each.duties.fires.fire_due() for each in engines * 2))
 
@@ -213,7 +213,7 @@ async def test_the_job_and_the_cursor_are_one_transaction(
 ) -> None:
     await create(engine, every=MINUTE)
     await noon.advance(MINUTE)
-    fire_regular, seen = store.fire_regular, []
+    fire_regular, seen = fires_store.fire_regular, []
 
     async def crash(conn: Connection, usual: Any) -> Any:
         await fire_regular(conn, usual)
@@ -221,7 +221,7 @@ async def test_the_job_and_the_cursor_are_one_transaction(
         raise Crash
 
     with monkeypatch.context() as patched, pytest.raises(Crash):
-        patched.setattr(store, "fire_regular", crash)
+        patched.setattr(fires_store, "fire_regular", crash)
         await fire(engine)
 
     for schedule, jobs in [*seen, (await engine.schedules.get(NAME), await jobs_made(engine))]:
@@ -237,7 +237,7 @@ async def test_a_stale_cursor_moves_nothing(engine: Engine, noon: FrozenClock, c
     await fire(engine)
     before = await engine.schedules.get(NAME), await jobs_made(engine)
 
-    fired = await store.fire_regular(conn, [(schedule.id, NOON + MINUTE, NOON + 2 * MINUTE, schedule.id)])
+    fired = await fires_store.fire_regular(conn, [(schedule.id, NOON + MINUTE, NOON + 2 * MINUTE, schedule.id)])
 
     assert fired.moved == 0
     assert (await engine.schedules.get(NAME), await jobs_made(engine)) == before

@@ -19,7 +19,7 @@ from pulse.settings import Settings
 from pulse.store.connections import notifications as notifications
 from pulse.store.connections.notifications import EVERYTHING, LONGEST_MESSAGE, Notifications
 from pulse.store.connections.pool import Database
-from pulse.store.jobs import ReadyTopic
+from pulse.store.jobs.rows import ReadyTopic
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 CHANNEL = '"pulse".notify'
@@ -446,7 +446,7 @@ async def test_the_probe_finds_a_listener_that_hears_nothing(
         assert heard.woken == [], "a listener that hears its probes stays as it is"
 
         with monkeypatch.context() as deaf:
-            deaf.setattr(engine.notifications._heard_probe, "set", lambda: None)
+            deaf.setattr(engine.notifications._received_probe, "set", lambda: None)
             await heard.until(lambda heard: EVERYTHING in heard.woken)
 
         heard.forget()
@@ -461,8 +461,8 @@ async def test_a_listener_told_to_end_while_it_hears_its_probe_ends(
     """A cancellation that comes with the very answer must not be swallowed: stopping would wait for ever."""
     monkeypatch.setattr(notifications, "PROBE_EVERY", 0.01)
     async with process(settings) as (engine, _):
-        [listener] = [task for task in engine.notifications._tasks if task.get_name() == "pulse wake-up listener"]
-        hear = engine.notifications._heard_probe.set
+        [listener] = [task for task in engine.notifications._tasks if task.get_name() == "pulse notification listener"]
+        hear = engine.notifications._received_probe.set
         was_told = asyncio.Event()
 
         def hear_and_end() -> None:
@@ -473,7 +473,7 @@ async def test_a_listener_told_to_end_while_it_hears_its_probe_ends(
         with monkeypatch.context() as ending:
             # Once the statement that sent it is over, and only the answer is waited for.
             later = partial(asyncio.get_running_loop().call_later, 0.02, hear_and_end)
-            ending.setattr(engine.notifications._heard_probe, "set", later)
+            ending.setattr(engine.notifications._received_probe, "set", later)
             async with asyncio.timeout(2):
                 await was_told.wait()
         ended, _ = await asyncio.wait([listener], timeout=1)
@@ -540,8 +540,8 @@ async def test_behind_pgbouncer_nobody_listens_unless_told_where(settings: Setti
 
     async with process(pooled, is_listening=False) as (engine, _):
         names = {task.get_name() for task in asyncio.all_tasks()}
-        assert "pulse wake-up sender" in names
-        assert "pulse wake-up listener" not in names
+        assert "pulse notification sender" in names
+        assert "pulse notification listener" not in names
         assert not engine.notifications.is_listening
 
     async with process(replace(pooled, listen_url=settings.database_url)) as (engine, _):

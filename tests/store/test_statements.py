@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,18 +18,14 @@ import asyncpg
 import msgspec
 import pytest
 
+import pulse.store
 from pulse.engine.jobs import lists
 from pulse.model.jobs import Attempt, Claim, Job, JobFilter, JobHead, JobStatus, Pause
 from pulse.model.tokens import Token
-from pulse.store import alarms, doctor, explain, schedules, sessions, statistics, tokens, workers
-from pulse.store import jobs as store
-from pulse.store import watchdog as watch
-from pulse.store.connections import notifications as notifications
 from pulse.store.connections.pool import connect_options
-from pulse.store.jobs import DutyPeek
-from pulse.store.schema import check as schema
+from pulse.store.duties.peeks import DutyPeek
 from pulse.store.schema.migrate import load_migrations
-from pulse.store.statements import Statement, UnknownParameter, load_statements, parse, read_files
+from pulse.store.statements import Statement, UnknownFragment, UnknownParameter, load_statements, parse, read_files
 
 if TYPE_CHECKING:
     from pulse.settings import Settings
@@ -101,20 +99,8 @@ class Call(NamedTuple):
 
 def _calls() -> Iterator[Call]:
     """Every `conn.rows("name", parameter=…)` in the store."""
-    for module in (
-        store,
-        alarms,
-        doctor,
-        explain,
-        schedules,
-        schema,
-        sessions,
-        statistics,
-        tokens,
-        notifications,
-        watch,
-        workers,
-    ):
+    for found in pkgutil.walk_packages(pulse.store.__path__, "pulse.store."):
+        module = importlib.import_module(found.name)
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(function, ast.AsyncFunctionDef):
                 for node in ast.walk(function):
@@ -309,6 +295,42 @@ def test_a_statement_is_read_up_to_the_next_one() -> None:
     ]
 
 
+def test_parameters_may_go_on_in_comments_below_the_name() -> None:
+    text = "-- name: find(\n--     bucket,\n--     topic\n-- )\n-- Why.\nselect :bucket, :topic;"
+
+    assert parse(text, "pulse") == [Statement("find", ("bucket", "topic"), "select $1, $2")]
+
+
+def test_what_statements_share_is_written_once() -> None:
+    text = (
+        "-- name: find(id)\nselect {{columns}}\nfrom {{waiting}};\n\n"
+        "-- fragment: waiting\n-- Why.\npulse.jobs where status = 'PENDING' and {{is_it}}\n\n"
+        "-- fragment: is_it\nid = :id\n\n"
+        "-- name: list()\nselect {{columns}} from pulse.jobs;\n\n"
+        "-- fragment: columns\nid,\n    topic\n"
+    )
+
+    assert parse(text, "user") == [
+        Statement("find", ("id",), "select id,\n    topic\nfrom \"user\".jobs where status = 'PENDING' and id = $1"),
+        Statement("list", (), 'select id,\n    topic from "user".jobs'),
+    ]
+
+
+def test_a_parameter_that_only_a_fragment_uses_must_be_declared() -> None:
+    with pytest.raises(UnknownParameter, match="find: id"):
+        parse("-- name: find()\nselect {{it}};\n-- fragment: it\n:id\n", "pulse")
+
+
+def test_a_fragment_that_is_not_defined_is_refused() -> None:
+    with pytest.raises(UnknownFragment, match="columns"):
+        parse("-- name: find()\nselect {{columns}};", "pulse")
+
+
+def test_a_fragment_that_nothing_includes_is_refused() -> None:
+    with pytest.raises(UnknownFragment, match="columns"):
+        parse("-- fragment: columns\nid\n-- name: find()\n-- As {{columns}}.\nselect 1;", "pulse")
+
+
 def test_each_schema_has_its_own_statements() -> None:
     other = load_statements("other")
 
@@ -318,6 +340,8 @@ def test_each_schema_has_its_own_statements() -> None:
 
 
 def test_no_name_is_given_twice() -> None:
-    names = [statement.name for text in read_files(files("pulse.store")) for statement in parse(text, "pulse")]
+    text = "\n".join(read_files(files("pulse.store")))
+    fragments = re.findall(r"^-- fragment: (\w+)", text, re.MULTILINE)
 
-    assert sorted(names) == sorted(STATEMENTS)
+    assert sorted(statement.name for statement in parse(text, "pulse")) == sorted(STATEMENTS)
+    assert sorted(fragments) == sorted(set(fragments))

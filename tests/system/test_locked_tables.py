@@ -17,7 +17,7 @@ from pulse.model.jobs import JobStatus, ReportStatus
 from pulse.server import Server, open_server
 from pulse.settings import Settings
 from pulse.store.connections.pool import Connection, Database
-from pulse.store.jobs import peek_duties
+from pulse.store.duties.peeks import peek_duties
 from tests.conftest import open_connection
 from tests.factories import claim_one, lease_of, submit_one
 

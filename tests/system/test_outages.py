@@ -28,7 +28,7 @@ from pulse.store.schema.migrate import migrate
 from tests.factories import a_new_job, a_report, claim_one, lease_of, submit_one
 
 if TYPE_CHECKING:
-    from pulse.store.jobs import ReadyTopic
+    from pulse.store.jobs.rows import ReadyTopic
 
 QUICK = {"max_connections": "30", "shared_buffers": "32MB"}
 # Short enough for the claims whose answer was lost in the outage to be taken away within the test.

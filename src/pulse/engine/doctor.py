@@ -17,10 +17,12 @@ from pulse.model.doctor.findings import Broken, Finding, Lateness
 from pulse.model.errors import PulseError
 from pulse.model.jobs import JobStatus
 from pulse.store import doctor as store
-from pulse.store import jobs as jobs_store
 from pulse.store.connections.pool import Database
 from pulse.store.connections.redacted_url import place_of
+from pulse.store.duties.peeks import peek_duties
+from pulse.store.jobs import changes
 from pulse.store.schema.migrate import load_migrations, mismatch, newest, read_age
+from pulse.store.statistics.counts import count_jobs
 from pulse.store.tokens import list_tokens
 from pulse.store.workers import list_workers
 from pulse.version import __version__
@@ -139,12 +141,12 @@ class Doctor:
         settings = self._settings
         usage = await self._database.run(store.read_queue_usage)
         listens = settings.notify and (settings.listen_url or not settings.pgbouncer)
-        is_heard = await store.is_notification_heard(self._database, within=HEARING) if listens else None
+        is_heard = await store.does_notification_arrive(self._database, within=HEARING) if listens else None
         return judge.judge_notifier(is_heard=is_heard, usage=usage)
 
     async def _duties(self) -> list[Finding]:
         async def work(conn: Connection) -> Lateness:
-            peeks = await jobs_store.peek_duties(conn, buckets=self._buckets)
+            peeks = await peek_duties(conn, buckets=self._buckets)
             return Lateness(
                 promote=_late([peek.until_due for peek in peeks]),
                 expire=_late([peek.until_late for peek in peeks]),
@@ -158,7 +160,7 @@ class Doctor:
         return judge.judge_lateness(lateness, workers, self._settings.lease)
 
     async def _counts(self) -> list[Finding]:
-        counts = await self._database.run(jobs_store.count_jobs)
+        counts = await self._database.run(count_jobs)
         said = {status: sum(states.get(status, 0) for states in counts.values()) for status in JobStatus}
         few = [status for status, jobs in said.items() if jobs <= COUNTED]
         found = await self._database.run(
@@ -168,8 +170,8 @@ class Doctor:
 
     async def _workers(self) -> list[Finding]:
         workers = await self._database.run(list_workers)
-        counts = await self._database.run(jobs_store.count_jobs)
-        paused = {pause.topic for pause in await self._database.run(jobs_store.list_pauses)}
+        counts = await self._database.run(count_jobs)
+        paused = {pause.topic for pause in await self._database.run(changes.list_pauses)}
         waiting = {
             topic: jobs
             for topic, states in counts.items()

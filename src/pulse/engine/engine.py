@@ -25,10 +25,9 @@ from pulse.store.connections.notifications import Notifications
 from pulse.store.connections.pool import Database
 from pulse.store.embedded import server as embedded
 from pulse.store.embedded.dev_notes import with_notes
-from pulse.store.jobs import read_clock
+from pulse.store.installation import read_clock, try_to_write
 from pulse.store.schema.check import check_schema
 from pulse.store.schema.migrate import check_over
-from pulse.store.watchdog import try_to_write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,8 +17,8 @@ from pulse.model.jobs import PAGE_LIMIT, check_int
 from pulse.model.list_filters import SCAN_LIMIT, AlarmSearch, AlarmState, ScheduleSearch, ScheduleState
 from pulse.model.schedules import SchedulePage, ScheduleStatus
 from pulse.model.text import check_name
-from pulse.store import alarms as alarm_store
-from pulse.store import schedules as schedule_store
+from pulse.store.alarms import lists as alarm_lists
+from pulse.store.schedules import lists as schedule_lists
 
 if TYPE_CHECKING:
     from pulse.store.connections.pool import Connection
@@ -58,9 +58,9 @@ async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: s
     if after:
         check_name("after", after)
     if wanted.state is ScheduleState.BROKEN:
-        rows = await schedule_store.search_broken(conn, wanted, after=after or "", scan=SCAN_LIMIT, limit=limit + 1)
+        rows = await schedule_lists.search_broken(conn, wanted, after=after or "", scan=SCAN_LIMIT, limit=limit + 1)
     else:
-        rows = await schedule_store.search_schedules(
+        rows = await schedule_lists.search_schedules(
             conn,
             wanted,
             after=after or "",
@@ -70,7 +70,7 @@ async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: s
             limit=limit + 1,
         )
     page, end = cut_page(rows, limit)
-    found = await schedule_store.find_schedules(conn, ids=[row.id for row in page])
+    found = await schedule_lists.find_schedules(conn, ids=[row.id for row in page])
     return SchedulePage(sorted(found, key=lambda schedule: schedule.name.encode()), end.name if end else None)
 
 
@@ -91,27 +91,29 @@ async def search_alarms(conn: Connection, wanted: AlarmSearch, *, after: str | N
     """Newest first; those given up by when that was, and those failing by when they are tried again."""
     check_int("limit", limit, 1, PAGE_LIMIT)
     page, end = cut_page(await _scan_alarms(conn, wanted, after, limit + 1), limit)
-    found = await alarm_store.read_alarms(conn, ids=[row.id for row in page])
+    found = await alarm_lists.read_alarms(conn, ids=[row.id for row in page])
     return AlarmPage(found, _write_cursor(end) if end else None)
 
 
-async def _scan_alarms(conn: Connection, wanted: AlarmSearch, after: str | None, limit: int) -> list[alarm_store.Seen]:
+async def _scan_alarms(
+    conn: Connection, wanted: AlarmSearch, after: str | None, limit: int
+) -> list[alarm_lists.ScannedAlarm]:
     owner, part = wanted.owner, wanted.text
     if wanted.state is AlarmState.FAILED:
         before = _read_cursor(after, LAST)
-        return await alarm_store.search_failed(
+        return await alarm_lists.search_failed(
             conn, before=before, owner=owner, part=part, scan=SCAN_LIMIT, limit=limit
         )
     if wanted.state is AlarmState.FAILING:
         begin = _read_cursor(after, FIRST)
-        return await alarm_store.search_failing(conn, after=begin, owner=owner, part=part, scan=SCAN_LIMIT, limit=limit)
+        return await alarm_lists.search_failing(conn, after=begin, owner=owner, part=part, scan=SCAN_LIMIT, limit=limit)
     _, last = _read_cursor(after, LAST)
     status, paused = _alarm_status(wanted.state), _is_paused(wanted.state)
     if owner is None:
-        return await alarm_store.search_alarms(
+        return await alarm_lists.search_alarms(
             conn, before=last, status=status, paused=paused, part=part, scan=SCAN_LIMIT, limit=limit
         )
-    return await alarm_store.search_owned(
+    return await alarm_lists.search_owned(
         conn, owner=owner, before=last, status=status, paused=paused, part=part, scan=SCAN_LIMIT, limit=limit
     )
 
@@ -122,7 +124,7 @@ def _alarm_status(state: AlarmState | None) -> AlarmStatus | None:
     return AlarmStatus.ACTIVE if state is AlarmState.PAUSED else AlarmStatus(state)
 
 
-def _write_cursor(row: alarm_store.Seen) -> str:
+def _write_cursor(row: alarm_lists.ScannedAlarm) -> str:
     return f"{row.id} {row.at.isoformat() if row.at else ''}".strip()
 
 

@@ -16,7 +16,7 @@ from pulse.model.errors import PulseError
 from pulse.model.jobs import JobStatus
 from pulse.model.prometheus_text import Family, Sample, buckets, write
 from pulse.model.statistics import BOUNDS, RAN, UNKNOWN, Event
-from pulse.store.schedules import count_schedules
+from pulse.store.schedules.lists import count_schedules
 from pulse.version import __version__
 
 if TYPE_CHECKING:

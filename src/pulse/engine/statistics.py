@@ -26,9 +26,11 @@ from pulse.model.statistics import (
     failing_share,
 )
 from pulse.model.text import check_topic
-from pulse.store import jobs as jobs_store
-from pulse.store import statistics as store
 from pulse.store import workers as workers_store
+from pulse.store.installation import read_clock
+from pulse.store.jobs import changes
+from pulse.store.statistics import overview, series
+from pulse.store.statistics.counts import count_jobs
 from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
     from pulse.model.workers import WorkerSeen
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.statistics import Concerns, Recent, Snapshot
+    from pulse.store.statistics.overview import Concerns, Snapshot
+    from pulse.store.statistics.series import RecentEvents
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
@@ -66,37 +69,37 @@ class Statistics:
         step = shown.span.length
 
         async def work(conn: Connection) -> list[Point]:
-            now = await jobs_store.read_clock(conn)
+            now = await read_clock(conn)
             end = now - (now - EPOCH) % step
             start = end - shown.length
-            samples = await store.read_series(conn, buckets=buckets, span=shown.span, topic=name, since=start)
+            samples = await series.read_series(conn, buckets=buckets, span=shown.span, topic=name, since=start)
             return draw(samples, start, end, step)
 
         return await self._database.run(work)
 
     async def totals(self) -> list[Total]:
         """What ever happened, by topic: exact at this instant."""
-        return await self._database.run(lambda conn: store.read_totals(conn, buckets=self._buckets))
+        return await self._database.run(lambda conn: series.read_totals(conn, buckets=self._buckets))
 
     async def recent_tasks(self, topics: Sequence[str]) -> list[tuple[str, str]]:
         """Pairs of a topic and a task of it, as far as the few jobs tell that are looked at."""
         homes = [self._home(topic) for topic in topics]
         return await self._database.run(
-            lambda conn: store.recent_tasks(conn, buckets=homes, topics=topics, limit=FEW_JOBS)
+            lambda conn: overview.recent_tasks(conn, buckets=homes, topics=topics, limit=FEW_JOBS)
         )
 
     def _home(self, topic: str) -> int:
         return bucket_of_topic(topic, len(self._buckets))
 
     async def _overview(self, conn: Connection) -> Overview:
-        counts = await jobs_store.count_jobs(conn)
-        pauses = {pause.topic for pause in await jobs_store.list_pauses(conn)}
-        recent = await store.read_recent(conn, buckets=self._buckets)
-        concerns = await store.read_concerns(conn)
+        counts = await count_jobs(conn)
+        pauses = {pause.topic for pause in await changes.list_pauses(conn)}
+        recent = await series.read_recent(conn, buckets=self._buckets)
+        concerns = await overview.read_concerns(conn)
         waiting = sorted(topic for topic, states in counts.items() if states.get(JobStatus.PENDING))
-        oldest = await store.oldest_pending(conn, buckets=[self._home(topic) for topic in waiting], topics=waiting)
+        oldest = await overview.oldest_pending(conn, buckets=[self._home(topic) for topic in waiting], topics=waiting)
         workers = await workers_store.list_workers(conn)
-        snapshot = await store.oldest_snapshot(conn)
+        snapshot = await overview.oldest_snapshot(conn)
 
         window = _window(concerns.now)
         minute, quarter = _by_topic(recent, "minute"), _by_topic(recent, "quarter")
@@ -132,7 +135,7 @@ def _window(now: datetime) -> float:
     return ((now - EPOCH) % timedelta(minutes=1)).total_seconds() + 60
 
 
-def _by_topic(recent: Iterable[Recent], span: str) -> Events:
+def _by_topic(recent: Iterable[RecentEvents], span: str) -> Events:
     found: Events = {}
     for each in recent:
         if each.span == span:

@@ -19,7 +19,7 @@ from pulse.links.transactions import Call, arun_through, run_through
 from pulse.model.alarms import DEFAULT_DESTINATION, SetAlarm
 from pulse.model.errors import AlarmExists
 from pulse.model.ids import Mint
-from pulse.store.alarms import alarm_row, read_written
+from pulse.store.alarms.rows import alarm_row, read_written
 
 if TYPE_CHECKING:
     from uuid import UUID

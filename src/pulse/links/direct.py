@@ -187,4 +187,4 @@ class DirectHeartbeats:
         return await self._claims.heartbeat(leases)
 
     async def rest(self) -> None:
-        self._database.rest()
+        self._database.close_idle()

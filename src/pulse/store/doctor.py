@@ -1,4 +1,4 @@
-"""Which statements tell how the database is? And two questions that need connections of their own."""
+"""What does the database say about itself? Two of the questions need connections of their own."""
 
 from __future__ import annotations
 
@@ -91,10 +91,11 @@ async def zones_in_use(conn: Connection) -> list[str]:
 
 
 async def is_pooled(settings: Settings) -> bool:
-    """Whether a connection is of one server process only while a transaction lasts.
+    """Return whether a pooler gives connections a server process only while a transaction lasts.
 
-    A second client, within a transaction, is given the process that answered the first one a moment ago; or the first
-    is answered by another one meanwhile. Without a pooler, or with one for sessions, each keeps its own.
+    If it does, a second client that begins a transaction gets the process that answered the first client a moment ago,
+    or else another process answers the first one meanwhile. Without a pooler, or with one that pools sessions, each
+    client keeps its own process.
     """
     ask = "select pg_backend_pid()"
     try:
@@ -109,17 +110,17 @@ async def is_pooled(settings: Settings) -> bool:
     return bool(others == before or after != before)
 
 
-async def is_notification_heard(database: Database, *, within: float) -> bool:
-    """Whether what is sent on the way of wake-ups arrives where they are listened for."""
+async def does_notification_arrive(database: Database, *, within: float) -> bool:
+    """Return whether a notification that is sent as usual arrives at a listener."""
     settings, channel = database.settings, f"pulse.doctor.{secrets.token_hex(8)}"
-    heard = asyncio.Event()
+    arrived = asyncio.Event()
     try:
         async with AsyncExitStack() as stack:
             listener = await _connect(settings, stack, url=settings.listen_url)
-            await listener.add_listener(channel, lambda *_: heard.set())
+            await listener.add_listener(channel, lambda *_: arrived.set())
             await database.run(lambda conn: send_notification(conn, channel=channel, message="?"))
             async with asyncio.timeout(within):
-                await heard.wait()
+                await arrived.wait()
     except TimeoutError:
         return False
     except (*LOST, asyncpg.PostgresError) as error:

@@ -1,4 +1,4 @@
--- What a doctor looks at. None of these reads the jobs but through an index, and no more than a few of them.
+-- What the doctor looks at. A statement here reads jobs only through an index, and only a few of them.
 
 -- name: read_server()
 select current_setting('server_version_num')::int as version, current_setting('server_version') as version_text,
@@ -6,7 +6,7 @@ select current_setting('server_version_num')::int as version, current_setting('s
     current_setting('server_encoding') as encoding, current_database()::text as database, current_user::text as role;
 
 -- name: read_durability()
--- Presence may be unlogged, and is: it is said again within seconds.
+-- The table of workers is unlogged, and may be: workers are noted again within seconds.
 select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
     current_setting('synchronous_commit') as synchronous_commit,
     array(
@@ -30,7 +30,8 @@ select current_setting('fsync') as fsync, current_setting('full_page_writes') as
 select prosrc as source, pulse.now() as now from pg_proc where oid = 'pulse.now()'::regprocedure;
 
 -- name: list_pins(limit)
--- Whose snapshot is the oldest. Sessions of other databases do not hold ours back, nor does vacuum itself.
+-- Find who has the oldest snapshot. Sessions of other databases do not keep vacuum from our rows, and neither does
+-- vacuum itself.
 select kind, name, pid, application, state, since, query, age
 from (
     select 'session' as kind, usename::text as name, pid, application_name as application, state, xact_start as since,
@@ -69,7 +70,7 @@ from pg_stat_activity
 where backend_type = 'client backend';
 
 -- name: read_queue_usage()
--- Notifications that some listener has not read yet, as a share of what there is room for.
+-- Notifications that some listener has not read yet, as a share of the space that Postgres has for them.
 select pg_notification_queue_usage() as usage;
 
 -- name: read_ages()
@@ -78,7 +79,7 @@ from pg_database
 where datname = current_database();
 
 -- name: oldest_lapsed(buckets)
--- The lease that ran out first among those that nobody has taken back. Reads what runs, which is little.
+-- Read for how long the earliest expired lease that nobody has taken back has been over. Reads running jobs only: few.
 select pulse.now() - min(lapsed.lease_until) as lapse
 from unnest(:buckets::smallint[]) as home (bucket)
 cross join lateral (
@@ -88,7 +89,7 @@ cross join lateral (
 ) as lapsed;
 
 -- name: miscounts(buckets, statuses, limit)
--- Where the counts of these states are not those of the rows, the worst first.
+-- Find where the counts of these states differ from the rows, the largest difference first.
 select topic, status, said, found
 from unnest(:buckets::smallint[]) as home (bucket)
 cross join lateral pulse.miscounts(home.bucket, :statuses::text[])
@@ -96,7 +97,7 @@ order by abs(said - found) desc, topic, status
 limit :limit;
 
 -- name: broken_schedules()
--- How many, and the first of them.
+-- Count the broken schedules, and read the first of them.
 select name, coalesce(error, '') as error, payload::text as payload,
     (select count(*) from pulse.schedules where status = 'BROKEN')::int as schedules
 from pulse.schedules

@@ -1,9 +1,8 @@
-"""Which statements tell why a job does not run?"""
+"""Which statements find out why a job does not run?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from asyncpg import InsufficientPrivilegeError
 
@@ -11,9 +10,10 @@ from pulse.model.explain.facts import Holder, Pace
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+    from uuid import UUID
 
     from pulse.store.connections.pool import Connection
-    from pulse.store.jobs import Mark
+    from pulse.store.jobs.rows import Mark
 
 
 async def count_ahead(conn: Connection, *, bucket: int, topic: str, place: Mark, limit: int) -> int:
@@ -49,13 +49,13 @@ async def count_pending(conn: Connection, *, bucket: int, topic: str) -> int:
 async def read_pace(
     conn: Connection, *, bucket: int, topic: str, now: datetime, within: timedelta, limit: int
 ) -> Pace | None:
-    """None: not one has ended."""
+    """Return the pace at which jobs of a topic end, or None if none has ended."""
     [row] = await conn.rows("read_pace", bucket=bucket, topic=topic, within=within, limit=limit)
     return Pace(row["jobs"], now - row["since"]) if row["jobs"] else None
 
 
 async def is_row_free(conn: Connection, *, bucket: int, id: UUID) -> bool:  # noqa: A002
-    """Also where this role may not ask."""
+    """Return whether nobody has locked the job, and True if this role may not lock rows itself."""
     try:
         return bool(await conn.rows("is_row_free", bucket=bucket, id=id))
     except InsufficientPrivilegeError:

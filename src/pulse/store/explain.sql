@@ -1,9 +1,10 @@
--- What there is to find out about a job that does not run. None of them reads more than a bounded number of rows, with a
--- million jobs in line as with ten.
+-- What can be found out about a job that does not run. Each statement reads a bounded number of rows, whether ten jobs
+-- are in line or a million.
 
 -- name: count_ahead(bucket, topic, urgency, ready_at, id, limit)
--- How many will be claimed before it, up to a limit. Backwards from its own place: what claims have left behind at the
--- head of the index and vacuum could not remove yet comes last, and is not walked over where the limit is met before.
+-- Count the jobs that will be claimed before this one, up to a limit. The scan goes backwards from the job's own place:
+-- dead entries that claims have left at the head of the index, until vacuum removes them, come last, and are not read
+-- at all if the limit is reached before.
 select count(*)::int as jobs
 from (
     select from pulse.jobs
@@ -14,7 +15,7 @@ from (
 ) as ahead;
 
 -- name: count_behind(bucket, topic, urgency, ready_at, id, limit)
--- The same from the other end: of a long line, whoever stands near its end can be told the exact place.
+-- Count the jobs behind this one, up to a limit, so that a job near the end of a long line can be told its exact place.
 select count(*)::int as jobs
 from (
     select from pulse.jobs
@@ -25,7 +26,7 @@ from (
 ) as behind;
 
 -- name: count_pending(bucket, topic)
--- As count_jobs, of one topic.
+-- As count_jobs, for the PENDING jobs of one topic.
 select coalesce(sum(jobs), 0)::bigint as jobs
 from (
     select jobs from pulse.counts where bucket = :bucket and topic = :topic and status = 'PENDING'
@@ -36,7 +37,8 @@ from (
 ) as moves;
 
 -- name: read_pace(bucket, topic, within, limit)
--- How many jobs of a topic have ended lately, and since when: the latest of them, up to a limit.
+-- Count the jobs of a topic that have ended within a length of time, the latest ones up to a limit, and tell since
+-- when.
 select count(*)::int as jobs, min(finished_at) as since
 from (
     select finished_at
@@ -53,11 +55,12 @@ from (
 ) as latest;
 
 -- name: is_row_free(bucket, id)
--- A row if nobody holds it. Whoever asks lets go at once.
+-- Returns a row if nobody has locked the job. The lock that this takes ends with its transaction, at once.
 select from pulse.jobs where bucket = :bucket and id = :id for no key update skip locked;
 
 -- name: list_holders(limit)
--- Sessions that have locked or written rows of jobs, the oldest transaction first: which row, Postgres does not tell.
+-- Find sessions that have locked or written rows of jobs, the oldest transaction first. Postgres does not tell which
+-- rows.
 select activity.pid, application_name as application, state, xact_start as since, query
 from pg_locks as locks
 join pg_stat_activity as activity on activity.pid = locks.pid

@@ -1,4 +1,4 @@
-"""Which statements tell who is signed in?"""
+"""Which statements keep the sessions of people who are signed in?"""
 
 from __future__ import annotations
 

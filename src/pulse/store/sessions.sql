@@ -1,11 +1,11 @@
--- Who is signed in at the dashboard.
+-- The sessions of people who are signed in at the dashboard.
 
 -- name: open_session(digest, token_digest, lifetime)
 insert into pulse.sessions (hash, token_hash, created_at, seen_at, expires_at)
 values (:digest, :token_digest, pulse.now(), pulse.now(), pulse.now() + :lifetime::interval);
 
 -- name: find_session(digest, idle)
--- Answers with the token that was shown, and whether this visit should be noted.
+-- Returns the digest of the token that the session was opened with, and whether this visit should be noted.
 select token_hash, seen_at < pulse.now() - interval '5 minutes' as is_to_note
 from pulse.sessions
 where hash = :digest and expires_at > pulse.now() and seen_at > pulse.now() - :idle::interval;

@@ -1,4 +1,4 @@
-"""Which statements are there for tokens? One function for each, with its name; rows become values here."""
+"""Which statements keep tokens, and the secrets of the installation?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def create_token(
     scopes: Sequence[str],
     lifetime: timedelta | None,
 ) -> Token | None:
-    """None: the name is taken."""
+    """Create a token and return it, or None if another token has the name."""
     rows = await conn.rows("create_token", name=name, digest=digest, scopes=scopes, lifetime=lifetime)
     return _token(rows[0]) if rows else None
 
@@ -33,7 +33,7 @@ async def list_tokens(conn: Connection) -> list[Token]:
 
 
 async def find_tokens(conn: Connection, *, digests: Sequence[bytes]) -> dict[bytes, Token]:
-    """Those that are there, by their hash, revoked and expired ones too."""
+    """Return the tokens that exist, by their digests, including revoked and expired ones."""
     return {row["hash"]: _token(row) for row in await conn.rows("find_tokens", digests=digests)}
 
 

@@ -1,4 +1,4 @@
-"""Which statements tell who is connected?"""
+"""Which statements note which workers are connected, and list them?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 async def note_workers(conn: Connection, *, server: str, workers: Sequence[Presence]) -> None:
-    """All in one statement, so no text may fail it: one that could not be stored would make them all vanish."""
+    """Note all workers of a server in one statement.
+
+    Texts are cleaned first: a text that cannot be stored would make the statement fail, and all workers vanish.
+    """
     await conn.rows(
         "note_workers",
         server=server,

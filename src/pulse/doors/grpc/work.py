@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pulse.doors.grpc.access import Access
     from pulse.engine.dispatch.dispatcher import Dispatcher
     from pulse.engine.engine import Engine
-    from pulse.store.jobs import ClaimRow
+    from pulse.store.jobs.lookups import ClaimRow
 
 log = logging.getLogger("pulse.stream")
 

@@ -19,14 +19,15 @@ from pulse.engine.alarms.turns import RUSH, OwnerTurns, parts_of
 from pulse.engine.alarms.use_cases import read_owner_secrets
 from pulse.engine.duties.loops import Loop
 from pulse.engine.masks import hide_headers, mask_delivered, mask_one
-from pulse.store import alarms as store
+from pulse.store.alarms import deliveries, duties
+from pulse.store.duties import peeks
 
 if TYPE_CHECKING:
     from pulse.delivery.wake import WakeResult
     from pulse.delivery.webhook import Deliverer
     from pulse.engine.instruments import Instruments
     from pulse.model.decisions.delivery import AlarmClaim
-    from pulse.store.alarms import Turn
+    from pulse.store.alarms.deliveries import Turn
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
@@ -84,9 +85,9 @@ class DeliveryDuty:
         return await self._look()
 
     async def _look(self) -> timedelta:
-        peek = await self._database.run_duty(store.peek_alarms)
+        peek = await self._database.run_duty(peeks.peek_alarms)
         if peek.has_expired and self._has_settled():
-            await self._database.run(lambda conn: store.expire_alarms(conn, limit=READY_BATCH))
+            await self._database.run(lambda conn: duties.expire_alarms(conn, limit=READY_BATCH))
         is_due = peek.until_due is not None and peek.until_due <= AT_ONCE
         readied = await self._ready_some() if is_due else 0
         begun = 0
@@ -152,7 +153,7 @@ class DeliveryDuty:
 
     async def _claim(self, quotas: dict[Turn, int]) -> list[AlarmClaim]:
         lease = self._settings.alarm_lease
-        return await self._database.run(lambda conn: store.claim_alarms(conn, quotas, lease=lease))
+        return await self._database.run(lambda conn: deliveries.claim_alarms(conn, quotas, lease=lease))
 
     async def _refresh_secrets(self) -> None:
         if time.monotonic() - self._secrets_read_at > SECRETS_FOR:
@@ -215,7 +216,7 @@ class DeliveryDuty:
             await asyncio.wait(list(self._in_flight))
         unfinished, self._in_flight = list(self._in_flight.values()), {}
         if unfinished:
-            await self._database.run(lambda conn: store.release_alarms(conn, unfinished))
+            await self._database.run(lambda conn: deliveries.release_alarms(conn, unfinished))
         while self.records.finished:
             await self.records.record()
         if self._deliverer is not None:
@@ -229,4 +230,4 @@ def is_alive(delivered: WakeResult) -> bool:
 
 
 async def _make_ready(conn: Connection) -> int:
-    return await store.ready_alarms(conn, limit=READY_BATCH)
+    return await duties.ready_alarms(conn, limit=READY_BATCH)

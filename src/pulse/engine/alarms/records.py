@@ -20,14 +20,15 @@ from pulse.model.alarms import DeliveryOutcome
 from pulse.model.decisions.delivery import ERROR_LIMIT, AlarmClaim, Answered, Verdict, decide, give_up
 from pulse.model.errors import InvalidInput, PulseError
 from pulse.model.text import clean_error
-from pulse.store import alarms as store
-from pulse.store.jobs import ClaimKey, read_clock
+from pulse.store.alarms import deliveries
+from pulse.store.installation import read_clock
 
 if TYPE_CHECKING:
     from pulse.delivery.wake import WakeResult
     from pulse.engine.instruments import Instruments
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
+    from pulse.store.jobs.rows import ClaimKey
 
 log = logging.getLogger("pulse.alarms")
 
@@ -104,16 +105,16 @@ class DeliveryRecords:
         now = await read_clock(conn)
         verdicts = [decided(each, now) for each in finished]
         wakes = [_wake(each) for each in finished]
-        moved = await store.record_wakes(conn, wakes, verdicts)
+        moved = await deliveries.record_wakes(conn, wakes, verdicts)
         locked: set[ClaimKey] = set()
         if left := [wake for wake in wakes if wake.claim.key not in moved]:
-            locked = await store.held_wakes(conn, [wake.claim for wake in left])
+            locked = await deliveries.held_wakes(conn, [wake.claim for wake in left])
         self._instruments.wake_outcomes.update(
             verdict.outcome.value for wake, verdict in zip(wakes, verdicts, strict=True) if wake.claim.key in moved
         )
         if gone := [wake for wake in left if wake.claim.key not in locked]:
             outcomes = [DeliveryOutcome.FAILED if wake.error else DeliveryOutcome.DELIVERED for wake in gone]
-            if late := await store.log_late(conn, gone, outcomes):
+            if late := await deliveries.log_late(conn, gone, outcomes):
                 self._instruments.wake_outcomes[DeliveryOutcome.LATE.value] += late
                 log.warning("%d deliveries came after their leases had ended, and are not counted", late)
         if ahead := [verdict.next_fire_at - now for verdict in verdicts if verdict.next_fire_at is not None]:
@@ -129,9 +130,9 @@ def _answered(delivered: WakeResult) -> Answered:
     return Answered(error, delivered.is_gone, delivered.retry_after)
 
 
-def _wake(finished: FinishedDelivery) -> store.DeliveryRow:
+def _wake(finished: FinishedDelivery) -> deliveries.DeliveryRow:
     delivered = finished.delivered
-    return store.DeliveryRow(
+    return deliveries.DeliveryRow(
         claim=finished.claim,
         started=timedelta(seconds=time.monotonic() - finished.started_at),
         duration=delivered.duration,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from pulse.model.alarms import DEFAULT_DESTINATION
 from pulse.model.decisions.delivery import ERROR_LIMIT
 from pulse.model.text import clean_error
-from pulse.store import alarms as store
+from pulse.store.alarms import deliveries
 
 if TYPE_CHECKING:
     from pulse.delivery.breaker import Breakers
     from pulse.model.decisions.delivery import AlarmClaim
-    from pulse.store.alarms import Turn
+    from pulse.store.alarms.deliveries import Turn
     from pulse.store.connections.pool import Connection, Database
 
 TURNS = 200  # owners looked at together, and destinations
@@ -61,9 +61,9 @@ class OwnerTurns:
         await self._database.run(self._find)
 
     async def _find(self, conn: Connection) -> None:
-        owners = await store.ready_owners(conn, after=self._after, limit=TURNS)
+        owners = await deliveries.ready_owners(conn, after=self._after, limit=TURNS)
         if len(owners) < TURNS and self._after:
-            more = await store.ready_owners(conn, after="", limit=TURNS - len(owners))
+            more = await deliveries.ready_owners(conn, after="", limit=TURNS - len(owners))
             owners = list(dict.fromkeys([*owners, *more]))
         self._after = owners[-1] if len(owners) == TURNS else ""
         found = await self._find_destinations(conn, owners) if owners else []
@@ -74,12 +74,14 @@ class OwnerTurns:
     async def _find_destinations(self, conn: Connection, owners: Sequence[str]) -> list[Turn]:
         """Find the next destinations of each owner: fewer of each, the more owners there are."""
         limit = max(2, TURNS // len(owners))
-        found = await store.ready_turns(conn, {owner: self._cursors.get(owner, "") for owner in owners}, limit=limit)
+        found = await deliveries.ready_turns(
+            conn, {owner: self._cursors.get(owner, "") for owner in owners}, limit=limit
+        )
         last = {turn.owner: turn.destination for turn in found}
         counts = Counter(turn.owner for turn in found)
         full = {owner for owner in owners if counts[owner] == limit}
         if round_again := {owner: "" for owner in owners if owner in self._cursors and owner not in full}:
-            found += await store.ready_turns(conn, round_again, limit=limit)
+            found += await deliveries.ready_turns(conn, round_again, limit=limit)
         self._cursors = {owner: at for owner, at in self._cursors.items() if owner not in round_again}
         self._cursors |= {owner: last[owner] for owner in full}
         if len(self._cursors) > MAX_CURSORS:  # owners come and go; these begin anew
@@ -92,13 +94,13 @@ class OwnerTurns:
             self._closed(turn, wait) for turn in self.waiting if (wait := self._breakers.open_until(turn.destination))
         ]
         if closed:
-            await self._database.run(lambda conn: store.defer_alarms(conn, closed, limit=DEFER_BATCH))
+            await self._database.run(lambda conn: deliveries.defer_alarms(conn, closed, limit=DEFER_BATCH))
             down = {each.turn for each in closed}
             self.waiting = [turn for turn in self.waiting if turn not in down]
 
-    def _closed(self, turn: Turn, wait: float) -> store.Closed:
+    def _closed(self, turn: Turn, wait: float) -> deliveries.Deferral:
         why = f"deferred: {turn.destination} is not called for now ({self._breakers.reason(turn.destination)})"
-        return store.Closed(turn, timedelta(seconds=wait), clean_error(why, ERROR_LIMIT))
+        return deliveries.Deferral(turn, timedelta(seconds=wait), clean_error(why, ERROR_LIMIT))
 
     def quotas(self, wanted: int, *, kept: int, for_others: int) -> dict[Turn, int]:
         """How many each may have now."""

@@ -34,8 +34,8 @@ from pulse.model.ids import Mint
 from pulse.model.jobs import PAGE_LIMIT, check_int, check_length
 from pulse.model.network.targets import Rules, Target, check_headers, check_target
 from pulse.model.text import check_name
-from pulse.store import alarms as store
-from pulse.store.jobs import read_clock
+from pulse.store.alarms import changes, lists, rows, signing_secrets
+from pulse.store.installation import read_clock
 from pulse.timing.cron import InvalidCron
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class Alarms:
 
         async def work(conn: Connection) -> list[Alarm]:
             if wanted.owner is None:
-                return await store.list_all_alarms(conn, wanted, before=before, limit=limit + 1)
-            return await store.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
+                return await lists.list_all_alarms(conn, wanted, before=before, limit=limit + 1)
+            return await lists.list_alarms(conn, wanted, owner=wanted.owner, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
         following = str(found[limit - 1].id) if len(found) > limit else None
@@ -101,7 +101,7 @@ class Alarms:
 
         async def work(conn: Connection) -> DeliveryPage:
             alarm = await _find(conn, key, owner)
-            found = await store.list_deliveries(conn, alarm_id=alarm.id, before=before, limit=limit + 1)
+            found = await lists.list_deliveries(conn, alarm_id=alarm.id, before=before, limit=limit + 1)
             more = str(found[limit - 1][0]) if len(found) > limit else None
             deliveries = [delivery for _, delivery in found[:limit]]
             if self._redaction:
@@ -127,17 +127,17 @@ class Alarms:
             try:
                 occurrence = new.first_after(await read_clock(conn))
             except InvalidAlarm:  # not in the future any more, unless the answer to a first try was lost
-                if done := await store.find_by_call(conn, call_id=call_id, owner=new.owner, name=new.name):
+                if done := await changes.find_by_call(conn, call_id=call_id, owner=new.owner, name=new.name):
                     return SetAlarm(done, is_new=True)
                 raise
-            row = store.alarm_row(
+            row = rows.alarm_row(
                 new,
                 call_id,
                 occurrence=occurrence,
                 destination=destination,
                 max_failures=default_failures(new, self._settings),
             )
-            alarm_id, deed = await store.set_alarm(conn, row)
+            alarm_id, deed = await changes.set_alarm(conn, row)
             check_deed(new, call_id, deed)
             alarm = await _find(conn, alarm_id, None)
             return SetAlarm(alarm, is_new=deed != "same")
@@ -149,7 +149,7 @@ class Alarms:
         """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
         the same url: whoever could send them elsewhere would see what they say."""
         own = new.name or ""  # which no alarm is called
-        found = await self._database.run(lambda conn: store.find_headers(conn, owner=new.owner, name=own))
+        found = await self._database.run(lambda conn: changes.find_headers(conn, owner=new.owner, name=own))
         kept = found[1] if found and found[0] == new.url else {}
         headers = {name: kept.get(name, HIDDEN) if value == HIDDEN else value for name, value in new.headers.items()}
         for name, value in headers.items():
@@ -175,7 +175,7 @@ class Alarms:
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
-            if cancelled := await store.cancel_alarm(conn, id=alarm.id):
+            if cancelled := await changes.cancel_alarm(conn, id=alarm.id):
                 return cancelled
             alarm = await _find(conn, alarm.id, None)
             if alarm.status is not AlarmStatus.CANCELLED:
@@ -189,7 +189,7 @@ class Alarms:
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
-            if paused := await store.pause_alarm(conn, id=alarm.id):
+            if paused := await changes.pause_alarm(conn, id=alarm.id):
                 return paused
             raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active one can be paused")
 
@@ -206,7 +206,9 @@ class Alarms:
                 raise AlarmConflict(alarm.id, f"is {alarm.status}: set it anew")
             now = await read_clock(conn)
             if alarm.cron is None or alarm.next_fire_at > now:  # it has missed nothing: a retry stays a retry
-                return await store.resume_alarm(conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at)
+                return await changes.resume_alarm(
+                    conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at
+                )
             return await _resumed(conn, alarm, now)
 
         return await self._told_of(await self._database.run_together(work))
@@ -225,7 +227,7 @@ class Alarms:
                 raise AlarmConflict(alarm.id, "is being delivered at this moment")
             is_brought_forward = alarm.status is AlarmStatus.ACTIVE and alarm.cron is None
             occurrence = alarm.occurrence if is_brought_forward else await read_clock(conn)
-            return await store.fire_alarm(conn, id=alarm.id, occurrence=occurrence)
+            return await changes.fire_alarm(conn, id=alarm.id, occurrence=occurrence)
 
         return await self._told_of(await self._database.run_together(work))
 
@@ -244,9 +246,11 @@ class Alarms:
 
         async def work(conn: Connection) -> list[WakeSecret]:
             if owner:
-                await store.rotate_owner_secret(conn, owner=own, overlap=overlap)
-            elif all(each.secret != secret for each in await store.wake_secrets(conn)):  # or its answer was lost
-                await store.rotate_wake_secret(conn, secret=secret, overlap=overlap)
+                await signing_secrets.rotate_owner_secret(conn, owner=own, overlap=overlap)
+            elif all(
+                each.secret != secret for each in await signing_secrets.wake_secrets(conn)
+            ):  # or its answer was lost
+                await signing_secrets.rotate_wake_secret(conn, secret=secret, overlap=overlap)
             return (await read_owner_secrets(conn)).of(own)
 
         return await self._database.run_together(work)
@@ -296,7 +300,7 @@ async def _same_before(conn: Connection, new: NewAlarm) -> Alarm | None:
     """The alarm that this very call has set before. Asked first: its time may be past by now."""
     if new.idempotency_key is None:
         return None
-    found = await store.find_by_key(conn, owner=new.owner, idempotency_key=new.idempotency_key)
+    found = await changes.find_by_key(conn, owner=new.owner, idempotency_key=new.idempotency_key)
     if found is None:
         return None
     alarm, fingerprint = found
@@ -307,17 +311,17 @@ async def _same_before(conn: Connection, new: NewAlarm) -> Alarm | None:
 
 async def _find(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
     if (own_id := _id_of(key)) is not None:
-        found = await store.get_alarm(conn, id=own_id)
+        found = await changes.get_alarm(conn, id=own_id)
     else:
         owner = DEFAULT_OWNER if owner is None else check_name("owner", owner)  # as in `set`
-        found = await store.find_alarm(conn, owner=owner, name=check_alarm_name(key))
+        found = await changes.find_alarm(conn, owner=owner, name=check_alarm_name(key))
     if found is None or owner not in (None, found.owner):
         raise AlarmNotFound(key)
     return found
 
 
 async def _locked(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
-    found = await store.lock_alarm(conn, id=(await _find(conn, key, owner)).id)
+    found = await changes.lock_alarm(conn, id=(await _find(conn, key, owner)).id)
     if found is None:
         raise AlarmNotFound(key)
     return found
@@ -328,10 +332,10 @@ async def _resumed(conn: Connection, alarm: Alarm, now: datetime) -> Alarm:
     try:
         following = timetable(alarm.cron, alarm.tz, alarm.occurrence).next_after(now)
     except InvalidCron as error:
-        return await store.end_alarm(conn, id=alarm.id, status=AlarmStatus.FAILED, error=str(error))
+        return await changes.end_alarm(conn, id=alarm.id, status=AlarmStatus.FAILED, error=str(error))
     if following is None:
-        return await store.end_alarm(conn, id=alarm.id, status=AlarmStatus.FIRED, error=alarm.last_error)
-    return await store.resume_alarm(conn, id=alarm.id, occurrence=following, next=following)
+        return await changes.end_alarm(conn, id=alarm.id, status=AlarmStatus.FIRED, error=alarm.last_error)
+    return await changes.resume_alarm(conn, id=alarm.id, occurrence=following, next=following)
 
 
 def _id_of(key: UUID | str) -> UUID | None:
@@ -361,4 +365,4 @@ def _read_number(text: str) -> int:
 
 
 async def read_owner_secrets(conn: Connection) -> OwnerSecrets:
-    return OwnerSecrets(await store.wake_secrets(conn), await store.wake_generations(conn))
+    return OwnerSecrets(await signing_secrets.wake_secrets(conn), await signing_secrets.wake_generations(conn))

@@ -23,13 +23,16 @@ from pulse.engine.schedules.fires import FireDuty
 from pulse.engine.sessions import IDLE
 from pulse.model.errors import Conflict
 from pulse.model.jobs import JobStatus
-from pulse.store import jobs as store
-from pulse.store.alarms import prune_alarms
+from pulse.store.alarms.duties import prune_alarms
 from pulse.store.connections.notifications import SOON
-from pulse.store.schedules import prune_fires
+from pulse.store.duties import peeks
+from pulse.store.duties.watchdog import Look, look_at_leases
+from pulse.store.installation import read_clock
+from pulse.store.jobs import duties
+from pulse.store.schedules.fire_log import prune_fires
 from pulse.store.sessions import prune_sessions
-from pulse.store.statistics import forget_series, prune_series
-from pulse.store.watchdog import Look, look_at_leases
+from pulse.store.statistics import counts
+from pulse.store.statistics.series import forget_series, prune_series
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import DutyPeek, MovedJob, ReadyTopic
+    from pulse.store.duties.peeks import DutyPeek
+    from pulse.store.jobs.duties import MovedJob
+    from pulse.store.jobs.rows import ReadyTopic
 
 log = logging.getLogger("pulse.duties")
 
@@ -126,10 +131,10 @@ class Duties:
 
     async def _peek(self, conn: Connection) -> list[DutyPeek]:
         schedules, alarms = self._schedule_poll.begin(), self._alarm_poll.begin()
-        return await store.peek_duties(conn, buckets=self._buckets, schedules=schedules, alarms=alarms)
+        return await peeks.peek_duties(conn, buckets=self._buckets, schedules=schedules, alarms=alarms)
 
     async def _peek_jobs(self, conn: Connection) -> list[DutyPeek]:
-        return await store.peek_jobs(conn, buckets=self._buckets)
+        return await peeks.peek_jobs(conn, buckets=self._buckets)
 
     async def _promote(self, look: Callable[[Connection], Awaitable[list[DutyPeek]]]) -> timedelta:
         async def work(conn: Connection) -> tuple[list[timedelta], list[ReadyTopic]]:
@@ -183,26 +188,26 @@ class Duties:
 
     async def _expire_bucket(self, conn: Connection, bucket: int) -> list[UUID]:
         steps = Steps(
-            lambda: store.expire_jobs(conn, bucket=bucket, limit=BATCH),
-            lambda more: store.ids_to_expire(conn, bucket=bucket, limit=BATCH + more),
-            lambda ids: store.expire_jobs_among(conn, bucket=bucket, ids=ids),
+            lambda: duties.expire_jobs(conn, bucket=bucket, limit=BATCH),
+            lambda more: duties.ids_to_expire(conn, bucket=bucket, limit=BATCH + more),
+            lambda ids: duties.expire_jobs_among(conn, bucket=bucket, ids=ids),
         )
         return [job_id for moved in await self._expiring[bucket].move(steps) for job_id in moved]
 
     async def _promote_due(self, conn: Connection, bucket: int) -> tuple[int, list[ReadyTopic]]:
         steps = Steps(
-            lambda: store.promote_jobs(conn, bucket=bucket, limit=BATCH),
-            lambda more: store.ids_to_promote(conn, bucket=bucket, limit=BATCH + more),
-            lambda ids: store.promote_jobs_among(conn, bucket=bucket, ids=ids),
+            lambda: duties.promote_jobs(conn, bucket=bucket, limit=BATCH),
+            lambda more: duties.ids_to_promote(conn, bucket=bucket, limit=BATCH + more),
+            lambda ids: duties.promote_jobs_among(conn, bucket=bucket, ids=ids),
         )
         moves = await self._promoting[bucket].move(steps)
         return sum(promoted for promoted, _ in moves), [topic for _, ready in moves for topic in ready]
 
     async def _reap_bucket(self, conn: Connection, bucket: int, ended_before: datetime) -> list[MovedJob]:
         steps = Steps(
-            lambda: store.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before),
-            lambda more: store.ids_to_reap(conn, bucket=bucket, limit=BATCH + more, ended_before=ended_before),
-            lambda ids: store.reap_jobs_among(conn, bucket=bucket, ended_before=ended_before, ids=ids),
+            lambda: duties.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before),
+            lambda more: duties.ids_to_reap(conn, bucket=bucket, limit=BATCH + more, ended_before=ended_before),
+            lambda ids: duties.reap_jobs_among(conn, bucket=bucket, ended_before=ended_before, ids=ids),
         )
         return [job for moved in await self._reaping[bucket].move(steps) for job in moved]
 
@@ -242,7 +247,7 @@ class Duties:
         whatever has expired."""
 
         async def work(conn: Connection) -> int:
-            ended_before = look.ended_before if look else await store.read_clock(conn)
+            ended_before = look.ended_before if look else await read_clock(conn)
             reaped = 0
             for bucket in look.buckets if look else self._buckets:
                 moved = await self._reap_bucket(conn, bucket, ended_before)
@@ -260,11 +265,11 @@ class Duties:
         async def work(conn: Connection) -> bool:
             is_full = False
             for bucket in self._buckets:
-                pruned = await store.prune_jobs(conn, bucket=bucket, keep=self._settings, limit=BATCH)
-                cleared = await store.prune_results(conn, bucket=bucket, limit=BATCH)
+                pruned = await duties.prune_jobs(conn, bucket=bucket, keep=self._settings, limit=BATCH)
+                cleared = await duties.prune_results(conn, bucket=bucket, limit=BATCH)
                 charted = await prune_series(conn, bucket=bucket, limit=TALLY_BATCH)
                 is_full |= max(pruned, cleared) == BATCH or charted == TALLY_BATCH
-            await store.forget_counts(conn)
+            await counts.forget_counts(conn)
             await forget_series(conn, buckets=self._buckets, limit=TALLY_BATCH)
             await prune_sessions(conn, idle=IDLE)
             alarms = await prune_alarms(
@@ -288,8 +293,8 @@ class Duties:
 
         async def work(conn: Connection) -> list[int]:
             return [
-                await store.roll_tallies(conn, bucket=bucket, limit=TALLY_BATCH)
-                for bucket in await store.tallied_buckets(conn)
+                await counts.roll_tallies(conn, bucket=bucket, limit=TALLY_BATCH)
+                for bucket in await counts.tallied_buckets(conn)
             ]
 
         rolled = await self._database.run_duty(work)

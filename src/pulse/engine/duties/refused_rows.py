@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from pulse.store.jobs import RowRefused
+from pulse.store.jobs.duties import RowRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

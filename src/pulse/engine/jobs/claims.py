@@ -37,13 +37,16 @@ from pulse.model.jobs import (
     check_size,
 )
 from pulse.model.text import check_name, check_topic
-from pulse.store import jobs as store
-from pulse.store.jobs import ClaimKey, ClaimRow, ReadyTopic
+from pulse.store.installation import read_clock
+from pulse.store.jobs import claims as claims_store
+from pulse.store.jobs import lookups, submits
+from pulse.store.jobs.rows import ClaimKey, Mark, ReadyTopic
 
 if TYPE_CHECKING:
     from pulse.model.ids import Mint
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
+    from pulse.store.jobs.lookups import ClaimRow
 
 log = logging.getLogger("pulse.claims")
 
@@ -118,13 +121,13 @@ class Claims:
         mark = self._marks.where(topic, found_too_few=True)
         return await self._claim_from(mark, topic, workers, slots) if mark is START else []
 
-    async def _claim_from(self, mark: store.Mark, topic: str, workers: Sequence[str], slots: int) -> list[Claim]:
+    async def _claim_from(self, mark: Mark, topic: str, workers: Sequence[str], slots: int) -> list[Claim]:
         bucket = bucket_of_topic(topic, self._buckets)
 
         async def work(conn: Connection) -> list[Claim]:
             started = time.perf_counter()  # the statement alone: an outage before it says nothing about the scan
             with self._noting_a_loss(workers):
-                claims = await store.claim_jobs(
+                claims = await claims_store.claim_jobs(
                     conn, bucket=bucket, topic=topic, workers=workers, limit=slots, lease=self._lease, mark=mark
                 )
             took = time.perf_counter() - started
@@ -150,9 +153,9 @@ class Claims:
             tries += 1
             started = time.perf_counter()
             with self._noting_a_loss([worker]):
-                is_new, claim = await store.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
+                is_new, claim = await submits.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
                 if not is_new and tries > 1:  # by the try before this one, perhaps
-                    claim = await store.find_own_claim(conn, placed, worker=worker)
+                    claim = await submits.find_own_claim(conn, placed, worker=worker)
                     return claim is not None and job.id is None, claim
             if claim is not None:
                 self._marks.nobody_waited(topic, mark, time.perf_counter() - started, claim)
@@ -166,7 +169,7 @@ class Claims:
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
         """Which of the topics have work waiting and are not paused."""
         buckets = [bucket_of_topic(check_topic(topic), self._buckets) for topic in topics]
-        return await self._database.run(lambda conn: store.ready_topics(conn, buckets=buckets, topics=topics))
+        return await self._database.run(lambda conn: claims_store.ready_topics(conn, buckets=buckets, topics=topics))
 
     # --- to speak for those they have
 
@@ -174,13 +177,13 @@ class Claims:
         """Extend the leases, all in one batch; the answer names those that are lost or cancelled."""
 
         async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
-            return await store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=self._lease)
+            return await claims_store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=self._lease)
 
         return await self._answer("leases", leases, beat, reserved=True)
 
     async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
         async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> list[ClaimKey]:
-            return await store.progress_jobs(conn, bucket=bucket, progress=items)
+            return await claims_store.progress_jobs(conn, bucket=bucket, progress=items)
 
         return await self._answer("progress reports", progress, note)
 
@@ -214,7 +217,7 @@ class Claims:
         failed = [report.id for report in reports if report.error or report.traceback] if self._redaction else []
         if not failed:
             return reports
-        jobs = await self._database.run(lambda conn: read_each(conn, store.get_jobs, failed))
+        jobs = await self._database.run(lambda conn: read_each(conn, lookups.get_jobs, failed))
         return await mask_each(
             lambda report: (
                 mask_report(self._redaction, report, jobs[report.id].payload) if report.id in jobs else report
@@ -226,7 +229,7 @@ class Claims:
         """Give back claims that were never started; they are not charged."""
 
         async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
-            moved, ready = await store.release_jobs(conn, bucket=bucket, leases=items)
+            moved, ready = await claims_store.release_jobs(conn, bucket=bucket, leases=items)
             self._notifications.notify_ready(ready)
             return moved
 
@@ -238,7 +241,7 @@ class Claims:
         No claim for them may be under way, nor begin before this returns. What they hold is asked for after the time is
         read, so that it has all they were given until then.
         """
-        before = await self._database.run(store.read_clock)
+        before = await self._database.run(read_clock)
         after = before - self.lost.since(workers)
         given_back = await self.release_unheld(workers, held(), after=after, before=before)
         self.lost.looked(workers)
@@ -267,7 +270,7 @@ class Claims:
             found: list[ReadyTopic] = []
             for bucket in range(self._buckets):
                 theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
-                _, ready = await store.release_unheld(
+                _, ready = await claims_store.release_unheld(
                     conn, bucket=bucket, workers=workers, held=theirs, after=after, before=before
                 )
                 found += ready
@@ -283,7 +286,7 @@ class Claims:
         async def work(conn: Connection) -> list[ClaimRow]:
             found: list[ClaimRow] = []
             for bucket, ids in by_bucket([lease.id for lease in leases]):
-                found += await store.read_claims(conn, bucket=bucket, ids=ids)
+                found += await lookups.read_claims(conn, bucket=bucket, ids=ids)
             return found
 
         return {row.id: row for row in await self._database.run(work, reserved=reserved)}
@@ -340,10 +343,10 @@ def can_be_claimed(job: NewJob) -> bool:
 async def _report(conn: Connection, bucket: int, reports: Sequence[Report], waits: list[timedelta]) -> list[ClaimKey]:
     """Those that were moved; how long those to be tried again wait is added to `waits`."""
     completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
-    moved = await store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
+    moved = await claims_store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
     if len(completed) < len(reports):
         others = [report for report in reports if report.outcome is not Outcome.COMPLETE]
-        failed, wait = await store.fail_jobs(conn, bucket=bucket, reports=others)
+        failed, wait = await claims_store.fail_jobs(conn, bucket=bucket, reports=others)
         moved += failed
         waits += wait
     return moved
@@ -361,7 +364,7 @@ async def _explain(
 ) -> dict[ClaimKey, ReportStatus]:
     """Why claims were not moved, by what their rows say now."""
     rest = [claim for item in items if (claim := (item.id, item.lease_id)) not in moved]
-    rows = await store.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
+    rows = await lookups.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
     return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}
 
 

@@ -12,15 +12,16 @@ from pulse.model.errors import Conflict, InvalidOption
 from pulse.model.ids import Mint, bucket_of_id, bucket_of_topic
 from pulse.model.jobs import NewJob, Submitted
 from pulse.model.text import PAYLOAD_WARNING
-from pulse.store import jobs as store
 from pulse.store.connections.notifications import most_urgent
-from pulse.store.jobs import PlacedJob, ReadyTopic
+from pulse.store.jobs import submits
+from pulse.store.jobs.submits import PlacedJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pulse.model.redaction import Redaction
     from pulse.store.connections.pool import Connection
+    from pulse.store.jobs.rows import ReadyTopic
 
 log = logging.getLogger("pulse.jobs")
 
@@ -75,14 +76,14 @@ async def submit_placed(
         left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
     for _ in range(SUBMIT_TRIES):
         if keyed := [item for item in left if item.job.unique_key]:
-            await store.free_keys(conn, keyed)
-        new = await store.submit_jobs(conn, left, channel=channel, message=message)
+            await submits.free_keys(conn, keyed)
+        new = await submits.submit_jobs(conn, left, channel=channel, message=message)
         if new is None and left is placed:
             return [Submitted(item.id, created=True) for item in placed]
         created |= {item.id for item in left} if new is None else new
         if not (left := [item for item in left if item.id not in created]):
             break
-        stands |= await store.find_submitted(conn, left)
+        stands |= await submits.find_submitted(conn, left)
         if not (left := [item for item in left if item.id not in stands]):
             break
     else:

@@ -15,8 +15,11 @@ from pulse.model.explain.facts import MAX_COUNTED, MAX_NAMED, Explanation, Facts
 from pulse.model.explain.reasons import explain
 from pulse.model.ids import bucket_of_id
 from pulse.model.jobs import FINISHED, Job, JobStatus
-from pulse.store import explain as store
-from pulse.store.jobs import Mark, get_jobs, list_pauses, read_clock
+from pulse.store import explain as explain_store
+from pulse.store.installation import read_clock
+from pulse.store.jobs.changes import list_pauses
+from pulse.store.jobs.lookups import get_jobs
+from pulse.store.jobs.rows import Mark
 from pulse.store.workers import list_workers
 
 if TYPE_CHECKING:
@@ -90,7 +93,7 @@ async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) 
         pauses=[pause for pause in await list_pauses(conn) if pause.topic in ("*", job.topic)],
         workers=await list_workers(conn),
         ahead=await _count_ahead(conn, job, bucket) if is_in_line else None,
-        pace=await store.read_pace(conn, bucket=bucket, topic=job.topic, now=now, within=LATELY, limit=ENDS)
+        pace=await explain_store.read_pace(conn, bucket=bucket, topic=job.topic, now=now, within=LATELY, limit=ENDS)
         if is_in_line
         else None,
         is_locked=holders is not None,
@@ -108,22 +111,22 @@ def _is_stuck_if_locked(job: Job, now: datetime) -> bool:
 async def _find_holders(conn: Connection, job: Job, bucket: int) -> list[Holder] | None:
     """None: nobody holds its row for longer than we ourselves do."""
     for look in range(LOOKS):
-        if await store.is_row_free(conn, bucket=bucket, id=job.id):
+        if await explain_store.is_row_free(conn, bucket=bucket, id=job.id):
             return None
         if look < LOOKS - 1:
             await asyncio.sleep(LOOK_EVERY)
-    return await store.list_holders(conn, limit=MAX_NAMED)
+    return await explain_store.list_holders(conn, limit=MAX_NAMED)
 
 
 async def _count_ahead(conn: Connection, job: Job, bucket: int) -> int | None:
     """None: more than are counted from either end."""
     assert job.ready_at is not None
     place, limit = Mark(-job.priority, job.ready_at, job.id), MAX_COUNTED + 1
-    ahead = await store.count_ahead(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
+    ahead = await explain_store.count_ahead(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
     if ahead <= MAX_COUNTED:
         return ahead
-    behind = await store.count_behind(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
+    behind = await explain_store.count_behind(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)
     if behind > MAX_COUNTED:
         return None
-    pending = await store.count_pending(conn, bucket=bucket, topic=job.topic)
+    pending = await explain_store.count_pending(conn, bucket=bucket, topic=job.topic)
     return max(pending - behind - 1, MAX_COUNTED + 1)

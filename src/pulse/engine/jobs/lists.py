@@ -22,7 +22,7 @@ import msgspec
 from pulse.model.errors import InvalidFilter, InvalidOption
 from pulse.model.ids import bucket_of_topic, by_bucket
 from pulse.model.jobs import FINISHED, PAGE_LIMIT, JobFilter, JobStatus
-from pulse.store import jobs as store
+from pulse.store.jobs import lists
 
 if TYPE_CHECKING:
     from pulse.store.connections.pool import Connection
@@ -110,7 +110,7 @@ async def list_ids(
     order = choose_order(wanted, buckets)
     scan = max(SCAN_LIMIT, limit) if order.has_to_pick(wanted) else limit
     key = read_cursor(after, order) if after else order.start
-    rows = await store.list_ids(
+    rows = await lists.list_ids(
         conn,
         order.statement,
         **order.fixed,
@@ -131,7 +131,7 @@ async def list_ids(
 async def _is_more_behind(conn: Connection, order: Order, last: Any, scan: int) -> bool:  # noqa: ANN401
     """Whether the list goes on behind the row the scan ended on."""
     key = {f"after_{column}": last[column] for column in order.columns}
-    rows = await store.list_ids(conn, order.statement, **order.fixed, **key, filter="{}", scan=1, limit=1)
+    rows = await lists.list_ids(conn, order.statement, **order.fixed, **key, filter="{}", scan=1, limit=1)
     return bool(rows)
 
 

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.store.jobs import Mark
+from pulse.store.jobs.rows import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,8 +38,10 @@ from pulse.model.jobs import (
     check_size,
 )
 from pulse.model.text import check_text, check_topic
-from pulse.store import jobs as store
-from pulse.store.jobs import ReadyTopic
+from pulse.store.installation import read_clock
+from pulse.store.jobs import changes, lookups, submits
+from pulse.store.jobs.rows import ReadyTopic
+from pulse.store.statistics.counts import count_jobs
 from pulse.store.tokens import read_secret
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class Jobs:
         text = f"cancelled: {check_text('reason', reason, 2_000)}" if reason else "cancelled"
 
         async def cancel(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
-            return await store.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
+            return await changes.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
 
         outcomes = await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
         for listener in self._enders:
@@ -127,11 +129,11 @@ class Jobs:
         the statement is repeated because its answer was lost.
         """
         check_size("ids", job_ids)
-        began_at = before if before is not None else await self._database.run(store.read_clock)
+        began_at = before if before is not None else await self._database.run(read_clock)
 
         async def replay(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
-            await store.free_replayed_keys(conn, bucket=bucket, ids=ids)
-            moved, ready = await store.replay_jobs(conn, bucket=bucket, ids=ids, before=began_at)
+            await changes.free_replayed_keys(conn, bucket=bucket, ids=ids)
+            moved, ready = await changes.replay_jobs(conn, bucket=bucket, ids=ids, before=began_at)
             self._notifications.notify_ready(ready)
             return moved
 
@@ -141,7 +143,7 @@ class Jobs:
         """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
 
         async def hasten(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
-            moved, ready = await store.run_jobs_now(conn, bucket=bucket, ids=ids)
+            moved, ready = await changes.run_jobs_now(conn, bucket=bucket, ids=ids)
             self._notifications.notify_ready(ready)
             return moved
 
@@ -162,7 +164,7 @@ class Jobs:
         left alone, whoever asks and however often.
         """
         dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
-        now = await self._database.run(store.read_clock)
+        now = await self._database.run(read_clock)
         before = now if before is None else min(before, now)
         act = partial(self.replay_many, before=before)
         return await act_on_all(find or self.list_heads, act, dead, before=before, after=after, limit=limit)
@@ -186,8 +188,8 @@ class Jobs:
         async def work(conn: Connection) -> dict[UUID, Job]:
             found: dict[UUID, Job] = {}
             for bucket, ids in by_bucket(job_ids):
-                if over := await store.finished_ids(conn, bucket=bucket, ids=ids):
-                    found |= await store.get_jobs(conn, bucket=bucket, ids=list(over))
+                if over := await lookups.finished_ids(conn, bucket=bucket, ids=ids):
+                    found |= await lookups.get_jobs(conn, bucket=bucket, ids=list(over))
             return found
 
         finished = await self._database.run(work)
@@ -196,10 +198,10 @@ class Jobs:
     async def topics_of(self, job_ids: Sequence[UUID]) -> dict[UUID, str]:
         """The topics of those that are there. A job never changes its topic."""
         check_size("ids", job_ids)
-        return await self._database.run(lambda conn: read_each(conn, store.read_topics, job_ids))
+        return await self._database.run(lambda conn: read_each(conn, lookups.read_topics, job_ids))
 
     async def is_same_payload(self, one: str, other: str) -> bool:
-        [is_same] = await self._database.run(lambda conn: store.compare_payloads(conn, [(one, other)]))
+        [is_same] = await self._database.run(lambda conn: submits.compare_payloads(conn, [(one, other)]))
         return is_same
 
     async def id_of_text(self, text: str) -> UUID:
@@ -211,7 +213,7 @@ class Jobs:
     async def attempts(self, job_id: UUID) -> list[Attempt]:
         """The failed attempts of a job, oldest first."""
         bucket = bucket_of_id(job_id)
-        found = await self._database.run(lambda conn: store.list_attempts(conn, bucket=bucket, id=job_id))
+        found = await self._database.run(lambda conn: lookups.list_attempts(conn, bucket=bucket, id=job_id))
         if not (self._redaction and found):
             return found
         job = (await self._read([job_id])).get(job_id)
@@ -221,14 +223,14 @@ class Jobs:
 
     async def list_page(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
         """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
-        jobs, following = await self._list(store.get_jobs, wanted or JobFilter(), after, limit)
+        jobs, following = await self._list(lookups.get_jobs, wanted or JobFilter(), after, limit)
         return Page(await self._shown(jobs), following)
 
     async def list_heads(
         self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> HeadPage:
         """As `find`, without what may be large."""
-        heads, following = await self._list(store.get_job_heads, wanted or JobFilter(), after, limit)
+        heads, following = await self._list(lookups.get_job_heads, wanted or JobFilter(), after, limit)
         return HeadPage(await self._shown_heads(heads) if self._redaction else heads, following)
 
     async def _shown(self, jobs: Iterable[Job]) -> list[Job]:
@@ -255,21 +257,21 @@ class Jobs:
         """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""
         name = topic if topic == "*" else check_topic(topic)
         text = check_text("reason", reason, 2_000) if reason else ""
-        return await self._database.run(lambda conn: store.pause_topic(conn, topic=name, reason=text))
+        return await self._database.run(lambda conn: changes.pause_topic(conn, topic=name, reason=text))
 
     async def resume(self, topic: str = "*") -> bool:
         """Answers whether it was paused."""
         name = topic if topic == "*" else check_topic(topic)
-        was_paused = await self._database.run(lambda conn: store.resume_topic(conn, topic=name))
+        was_paused = await self._database.run(lambda conn: changes.resume_topic(conn, topic=name))
         self._notifications.notify_ready([ReadyTopic(name, 100)])
         return was_paused
 
     async def pauses(self) -> list[Pause]:
-        return await self._database.run(store.list_pauses)
+        return await self._database.run(changes.list_pauses)
 
     async def counts(self) -> list[TopicCount]:
         """Jobs per topic and state, exact, and as cheap with ten million rows as with ten."""
-        counts = await self._database.run(store.count_jobs)
+        counts = await self._database.run(count_jobs)
         paused = {pause.topic for pause in await self.pauses()}
         topics = sorted(counts.keys() | paused - {"*"})
         return [TopicCount(topic, counts.get(topic, {}), bool(paused & {topic, "*"})) for topic in topics]
@@ -277,7 +279,7 @@ class Jobs:
     # --- shared
 
     async def _read(self, job_ids: Sequence[UUID]) -> dict[UUID, Job]:
-        return await self._database.run(lambda conn: read_each(conn, store.get_jobs, job_ids))
+        return await self._database.run(lambda conn: read_each(conn, lookups.get_jobs, job_ids))
 
     async def _act_on_one(self, job_id: UUID, act: Callable[[Sequence[UUID]], Awaitable[Outcomes]]) -> Job:
         if problem := (await act([job_id]))[job_id]:

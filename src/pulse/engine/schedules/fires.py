@@ -34,14 +34,16 @@ from pulse.model.decisions.firing import (
 )
 from pulse.model.ids import fire_id
 from pulse.model.schedules import FireOutcome, Overlap
-from pulse.store import schedules as store
-from pulse.store.schedules import FireNoteRow, FireResult, JobToFire, Plan, RegularFire
+from pulse.store.duties import peeks
+from pulse.store.schedules import fire_log
+from pulse.store.schedules import fires as fires_store
+from pulse.store.schedules.fires import FireNoteRow, FireResult, JobToFire, Plan, RegularFire
 
 if TYPE_CHECKING:
     from pulse.model.schedules import Schedule
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import ReadyTopic
+    from pulse.store.jobs.rows import ReadyTopic
 
 log = logging.getLogger("pulse.schedules")
 
@@ -80,7 +82,7 @@ class FireDuty:
 
     async def step(self) -> timedelta:
         """Fire what is due; answers with how long until the next is."""
-        peek = await self._database.run_duty(store.peek_schedules)
+        peek = await self._database.run_duty(peeks.peek_schedules)
         if peek.is_buffering:
             await self.fire_buffered()
         wait = self._tick if peek.is_buffering else LONGEST_SLEEP
@@ -108,11 +110,11 @@ class FireDuty:
 
     async def fire_due(self) -> int:
         """One batch; answers with how many were due."""
-        return await self._fire(lambda conn: store.due_schedules(conn, limit=self._batch), decide)
+        return await self._fire(lambda conn: fires_store.due_schedules(conn, limit=self._batch), decide)
 
     async def fire_buffered(self) -> int:
         """The occurrences that waited for a job which has finished."""
-        return await self._fire(lambda conn: store.unbuffered_schedules(conn, limit=self._batch), decide)
+        return await self._fire(lambda conn: fires_store.unbuffered_schedules(conn, limit=self._batch), decide)
 
     async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
@@ -153,7 +155,7 @@ class FireDuty:
                 batch = await _without_taken(conn, batch)
             try:
                 fired = await batch.fire(conn)
-            except store.RefusedByDatabase as error:
+            except fires_store.RefusedByDatabase as error:
                 raise RefusedSchedules([each.id for each in due], str(error)) from error
             assert fired.moved == batch.schedules, "a schedule that is locked was changed"
             self._has_more |= batch.schedules < len(due)
@@ -185,10 +187,12 @@ class FireBatch(NamedTuple):
         return len(self.regular) + len(self.plans)
 
     async def fire(self, conn: Connection) -> FireResult:
-        fired = await store.fire_regular(conn, self.regular) if self.regular else NOTHING
+        fired = await fires_store.fire_regular(conn, self.regular) if self.regular else NOTHING
         if not self.plans:
             return fired
-        rest = await store.fire_schedules(conn, plans=self.plans, jobs=self.jobs, notes=self.notes, cause="timetable")
+        rest = await fires_store.fire_schedules(
+            conn, plans=self.plans, jobs=self.jobs, notes=self.notes, cause="timetable"
+        )
         return FireResult(fired.moved + rest.moved, fired.ready + rest.ready)
 
 
@@ -197,7 +201,7 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
     careful = [each.id for each in due if each.overlap != Overlap.ALLOW]
     if not careful:
         return due
-    busy = await store.busy_schedules(conn, ids=careful)
+    busy = await fires_store.busy_schedules(conn, ids=careful)
     return [msgspec.structs.replace(each, is_busy=each.id in busy) for each in due]
 
 
@@ -205,7 +209,7 @@ async def log_passed_over(conn: Connection, schedules: Sequence[Schedule], reaso
     """What is due of these and will not be fired still leaves its line."""
     lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
     if lines:
-        await store.fire_schedules(conn, plans=[], jobs=[], notes=lines, cause="timetable")
+        await fires_store.fire_schedules(conn, plans=[], jobs=[], notes=lines, cause="timetable")
 
 
 async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> datetime | None:
@@ -224,7 +228,7 @@ async def has_fired(conn: Connection, schedule: Schedule) -> bool:
     cursor = schedule.next_run_at
     if cursor is None:
         return False
-    return bool(await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[cursor]))
+    return bool(await fire_log.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[cursor]))
 
 
 def _line(schedule_id: UUID, note: FireNote) -> FireNoteRow:
@@ -254,7 +258,7 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bo
 async def _without_taken(conn: Connection, batch: FireBatch) -> FireBatch:
     """Leave out the occurrences whose ids other jobs have, each with a line that says so. Only the server makes such
     ids, but one may have been given to a job before that was so, or by hand."""
-    taken = await store.taken_occurrences(conn, batch.jobs) if batch.jobs else set()
+    taken = await fires_store.taken_occurrences(conn, batch.jobs) if batch.jobs else set()
     if not taken:
         return batch
     jobs = [each for each in batch.jobs if each.job_id not in taken]
@@ -312,4 +316,4 @@ def _decided(due: DueSchedule, choose: Decide) -> FireDecision:
 
 
 def _among(ids: Sequence[UUID]) -> Read:
-    return lambda conn: store.due_among(conn, ids=ids)
+    return lambda conn: fires_store.due_among(conn, ids=ids)

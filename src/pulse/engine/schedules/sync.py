@@ -17,14 +17,15 @@ from pulse.engine.schedules.fires import log_passed_over
 from pulse.model.decisions.schedule_changes import differences, is_retimed, make_declared, redefine
 from pulse.model.errors import InvalidSchedule, ScheduleExists, ScheduleOwned, StaleDeploy
 from pulse.model.schedules import Declared, Schedule, ScheduleStatus, SyncReport
-from pulse.store import schedules as store
-from pulse.store.jobs import compare_payloads, read_clock
+from pulse.store.installation import read_clock
+from pulse.store.jobs.submits import compare_payloads
+from pulse.store.schedules import changes
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pulse.store.connections.pool import Connection
-    from pulse.store.schedules import Deploy
+    from pulse.store.schedules.changes import Deploy
 
 
 class Sync:
@@ -48,20 +49,20 @@ class Sync:
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
         self.written = []  # what an earlier try made of what it read may no longer be so
         if not dry_run:
-            _check_order(self._app, deploy, await store.note_deploy(conn, app=self._app))
+            _check_order(self._app, deploy, await changes.note_deploy(conn, app=self._app))
         elif deploy is not None:  # without a number, one only wants to know what differs
-            _check_order(self._app, deploy, await store.find_deploy(conn, app=self._app))
+            _check_order(self._app, deploy, await changes.find_deploy(conn, app=self._app))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
-        found = await store.lock_schedules(conn, names, app=self._app)
+        found = await changes.lock_schedules(conn, names, app=self._app)
         report = await self._plan(conn, found, now, prune=prune, dry_run=dry_run)
         if dry_run:
             self.written = []
             return report
         gone = {*report.deleted}
-        await store.delete_schedules(conn, ids=[schedule.id for schedule in found if schedule.name in gone])
+        await changes.delete_schedules(conn, ids=[schedule.id for schedule in found if schedule.name in gone])
         await self._write(conn, found, now)
-        await store.confirm_deploy(conn, app=self._app, deploy=deploy)
+        await changes.confirm_deploy(conn, app=self._app, deploy=deploy)
         return report
 
     async def _write(self, conn: Connection, found: Sequence[Schedule], now: datetime) -> None:
@@ -71,8 +72,8 @@ class Sync:
         new = [schedule for schedule in self.written if schedule.id not in before]
         moved = [before[each.id] for each in changed if before[each.id].next_run_at != each.next_run_at]
         await log_passed_over(conn, moved, "changed in code", now)
-        await store.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
-        made = await store.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
+        await changes.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
+        made = await changes.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
         if taken := {each.name for each in new} - {each.name for each in made}:
             raise ScheduleExists(min(taken), "owner, since a moment ago")
 

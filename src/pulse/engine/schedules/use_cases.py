@@ -46,9 +46,12 @@ from pulse.model.schedules import (
     Timed,
 )
 from pulse.model.text import check_name, check_text
-from pulse.store import schedules as store
-from pulse.store.jobs import compare_payloads, get_jobs, read_clock
-from pulse.store.schedules import JobToFire
+from pulse.store.installation import read_clock
+from pulse.store.jobs.lookups import get_jobs
+from pulse.store.jobs.submits import compare_payloads
+from pulse.store.schedules import changes as changes_store
+from pulse.store.schedules import fire_log, fires, lists
+from pulse.store.schedules.fires import JobToFire
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import MOMENT
 
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from pulse.model.list_filters import ScheduleSearch
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
-    from pulse.store.jobs import ReadyTopic
+    from pulse.store.jobs.rows import ReadyTopic
     from pulse.timing.cron import Occurrence
 
 T = TypeVar("T")
@@ -96,7 +99,7 @@ class Schedules:
 
     async def get(self, name: str | UUID) -> Schedule:
         async def work(conn: Connection) -> Schedule:
-            found = await store.find_schedules(conn, *_key(name))
+            found = await lists.find_schedules(conn, *_key(name))
             return _only(found, name)
 
         return await self._masked(await self._database.run(work))
@@ -108,7 +111,7 @@ class Schedules:
         check_limit(limit)
         wanted = wanted or ScheduleFilter()
         found = await self._database.run(
-            lambda conn: store.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
+            lambda conn: lists.list_schedules(conn, wanted, after=after or "", limit=limit + 1)
         )
         following = found[limit - 1].name if len(found) > limit else None
         return SchedulePage(await self._each_masked(found[:limit]), following)
@@ -123,7 +126,7 @@ class Schedules:
 
         async def work(conn: Connection) -> tuple[datetime, list[Schedule]]:
             now = await read_clock(conn)
-            found = await store.next_schedules(conn, until=now + until, limit=limit)
+            found = await lists.next_schedules(conn, until=now + until, limit=limit)
             return now, found
 
         now, found = await self._database.run(work)
@@ -133,7 +136,7 @@ class Schedules:
         """How late each of them fired last, as far as the log still knows."""
         fired = {each.id: each.last_run_at for each in schedules if each.last_run_at is not None}
         seen = await self._database.run(
-            lambda conn: store.last_fires(conn, ids=list(fired), occurrences=list(fired.values()))
+            lambda conn: fire_log.last_fires(conn, ids=list(fired), occurrences=list(fired.values()))
         )
         return {own_id: max(timedelta(), at - fired[own_id]) for own_id, at in seen.items()}
 
@@ -145,7 +148,7 @@ class Schedules:
 
         async def work(conn: Connection) -> list[Fire]:
             own_id, _ = await _find_logged(conn, name)
-            return await store.list_fires(conn, schedule_id=own_id, before=before, limit=limit + 1)
+            return await fire_log.list_fires(conn, schedule_id=own_id, before=before, limit=limit + 1)
 
         found = await self._database.run(work)
         return FirePage(found[:limit], _write_cursor(found[limit - 1]) if len(found) > limit else None)
@@ -158,7 +161,7 @@ class Schedules:
         """The next occurrences of a schedule, as long as nothing is changed."""
 
         async def work(conn: Connection) -> list[Occurrence]:
-            schedule = _only(await store.find_schedules(conn, *_key(name)), name)
+            schedule = _only(await lists.find_schedules(conn, *_key(name)), name)
             left = n if schedule.max_occurrences is None else min(n, schedule.max_occurrences - schedule.fired)
             if schedule.next_run_at is None:
                 return []
@@ -187,12 +190,12 @@ class Schedules:
 
         async def work(conn: Connection) -> tuple[Schedule, bool]:
             now = await read_clock(conn)
-            found = await store.find_schedules(conn, [new.name])
+            found = await lists.find_schedules(conn, [new.name])
             if not found:
                 schedule = make_schedule(new, schedule_id, now)
-                if made := await store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
+                if made := await changes_store.insert_schedules(conn, [schedule], buckets=[self.bucket_of(schedule)]):
                     return made[0], True
-                found = await store.find_schedules(conn, [new.name])
+                found = await lists.find_schedules(conn, [new.name])
             known = _only(found, new.name)
             if not self._may_know(known.job.routed_topic):
                 raise ScheduleExists(new.name)
@@ -218,7 +221,7 @@ class Schedules:
             changed = _edited(schedule, changes, now)
             if changed.next_run_at != schedule.next_run_at:
                 await log_passed_over(conn, [schedule], "edited", now)
-            await store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
+            await changes_store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
 
         return self._told_of(await self._change(name, work))
 
@@ -229,7 +232,7 @@ class Schedules:
             check_text("reason", reason, 2_000)
 
         async def work(conn: Connection, schedule: Schedule) -> None:
-            await store.pause_schedule(conn, id=schedule.id, reason=reason)
+            await changes_store.pause_schedule(conn, id=schedule.id, reason=reason)
 
         return await self._change(name, work)
 
@@ -245,7 +248,7 @@ class Schedules:
                 with _readable():
                     following = await resume_at(conn, schedule, await read_clock(conn))
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
-            await store.resume_schedule(conn, id=schedule.id, next=following, status=status)
+            await changes_store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
         return self._told_of(await self._change(name, work))
 
@@ -256,7 +259,7 @@ class Schedules:
             schedule = await self._lock(conn, name)
             if schedule.app is not None and schedule.status is not ScheduleStatus.DISABLED:
                 raise ScheduleOwned(schedule.name, schedule.app, "remove it there and sync, or pause it")
-            await store.delete_schedules(conn, ids=[schedule.id])
+            await changes_store.delete_schedules(conn, ids=[schedule.id])
             return schedule
 
         return await self._masked(await self._database.run_together(work))
@@ -267,7 +270,7 @@ class Schedules:
         async def inside(conn: Connection) -> Schedule:
             schedule = await self._lock(conn, name)
             await work(conn, schedule)
-            return _only(await store.find_schedules(conn, ids=[schedule.id]), name)
+            return _only(await lists.find_schedules(conn, ids=[schedule.id]), name)
 
         return await self._masked(await self._database.run_together(inside))
 
@@ -287,7 +290,7 @@ class Schedules:
             now = await read_clock(conn)
             if _is_occurrence(schedule, now):  # that instant is the timetable's own
                 now += MOMENT
-            while await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
+            while await fire_log.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
                 now += MOMENT  # an instant makes one job, and this one has made its own
             _, ready = await self._make(conn, schedule, [now], cause="trigger", job_id=own)
             return _fire_by_hand(now, own), ready
@@ -306,7 +309,7 @@ class Schedules:
                 raise InvalidOption("end", end.isoformat(), f"be at most now, {now.isoformat()}")
             with _readable():
                 occurrences = _stretch(schedule, start, end, limit)
-            fired = await store.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
+            fired = await fire_log.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
             left = [occurrence for occurrence in occurrences if occurrence not in fired]
             if dry_run or not left:
                 return Backfill(occurrences=left, job_ids=[], dry_run=dry_run), []
@@ -329,8 +332,8 @@ class Schedules:
             JobToFire(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences
         ]
         try:
-            fired = await store.fire_schedules(conn, plans=[], jobs=made, notes=[], cause=cause)
-        except store.RefusedByDatabase as error:
+            fired = await fires.fire_schedules(conn, plans=[], jobs=made, notes=[], cause=cause)
+        except fires.RefusedByDatabase as error:
             raise InvalidSchedule(f"the database refuses a job of {schedule.name!r}: {error}") from error
         return [item.job_id for item in made], fired.ready
 
@@ -365,7 +368,7 @@ class Schedules:
     # --- shared
 
     async def _lock(self, conn: Connection, name: str | UUID) -> Schedule:
-        schedule = _only(await store.lock_schedules(conn, *_key(name)), name)
+        schedule = _only(await changes_store.lock_schedules(conn, *_key(name)), name)
         if self._topic not in (None, schedule.job.routed_topic):
             raise Conflict(f"schedule {schedule.name!r} was moved to another topic meanwhile: look at it and try again")
         return schedule
@@ -410,9 +413,9 @@ def _only(found: Sequence[Schedule], name: str | UUID) -> Schedule:
 
 async def _find_logged(conn: Connection, name: str | UUID) -> tuple[UUID, str | None]:
     names, ids = _key(name)
-    if found := await store.find_schedules(conn, names, ids):
+    if found := await lists.find_schedules(conn, names, ids):
         return found[0].id, found[0].job.routed_topic
-    if ids and await store.list_fires(conn, schedule_id=ids[0], before=LAST, limit=1):
+    if ids and await fire_log.list_fires(conn, schedule_id=ids[0], before=LAST, limit=1):
         return ids[0], None
     raise ScheduleNotFound(str(name))
 

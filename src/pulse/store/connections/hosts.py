@@ -1,7 +1,7 @@
 """Which hosts does a database URL name, and which of them is the next connection to try first?
 
-They stand in the authority (`postgresql://a:5432,b/app`) or in the query (`?host=a,b&port=5432,5433`), as libpq
-reads them.
+A URL names hosts in its authority (`postgresql://a:5432,b/app`) or in its query (`?host=a,b&port=5432,5433`), as for
+libpq.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _last_good: dict[tuple[Host, ...], Host] = {}  # of this process, for all its co
 
 
 def read_hosts(url: str) -> list[Host]:
-    """Return the hosts in the order of the URL; none where it names none, or where it is wrong: the driver says how."""
+    """Return the hosts in the order of the URL; none if it names none, or is wrong, which the driver will say."""
     try:
         parts = urlsplit(url)
         asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
@@ -45,13 +45,13 @@ def read_hosts(url: str) -> list[Host]:
 
 
 def check_url(url: str) -> None:
-    """Refuse what the driver would misread, without quoting more of it than the name of a driver."""
+    """Refuse a URL that the driver would misread. The message quotes nothing of it except the name of a driver."""
     if found := WITH_DRIVER.match(url):
         raise InvalidDatabaseUrl(
             f"the database URL must begin with postgresql://; SQLAlchemy's {found[0]} names a driver: "
             f"leave {found[1]!r} out"
         )
-    # Up to the first @ is what the driver takes for credentials, and all behind it for the name of a host.
+    # The driver takes everything up to the first @ for credentials, and everything behind it for the name of a host.
     if url.partition("://")[2].partition("/")[0].partition("?")[0].count("@") > 1:
         raise InvalidDatabaseUrl(
             "the database URL must have one @ only, in front of the host: write an @ of the password as %40"
@@ -66,7 +66,7 @@ def _split(host: str, *, unquoted: bool) -> tuple[str, str | None]:
 
 
 def says_which(url: str) -> bool:
-    """Whether the URL or the environment says itself which kind of server it wants."""
+    """Return whether the URL or the environment says which kind of server it wants."""
     return "target_session_attrs" in parse_qs(urlsplit(url).query) or "PGTARGETSESSIONATTRS" in os.environ
 
 

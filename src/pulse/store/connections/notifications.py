@@ -1,13 +1,19 @@
-"""How does a process hear that there may be work, without asking?
+"""How does a process learn that there may be work, without polling for it?
 
-Always a hint and never the work: whoever is notified still has to claim, and everyone also polls. Within the process a
-wake-up is a function call. Between processes it is a NOTIFY, gathered and sent after the commit, because a NOTIFY
-inside a transaction takes a lock that all committers share (5,685 against 1,968 commits a second at 32 clients).
+A notification is always a hint and never the work: a process that receives one still has to claim, and every process
+polls too. Within a process a notification is a function call. Between processes it is a NOTIFY. Notifications are
+gathered and sent after the commit, because a NOTIFY inside a transaction takes a lock that all committers share (5,685
+against 1,968 commits a second at 32 clients).
 
-A message is lines of `<priority> <topic>`, or `+<milliseconds>` for a job that falls due so soon that polling would
-be late for it, or `!<worker>` for a worker whose stream may have moved, or `~<job>` for a dead letter that a server has
-found and none of its workers wants to know of; the first line may be `@<sender>`, by which a process knows its own.
-Nobody is asked who may send one, so a message leads to a look at the database and to nothing else.
+A message consists of lines:
+
+    @<sender>               in the first line only, so that a process recognizes its own messages
+    <priority> <topic>      jobs of a topic are ready
+    +<milliseconds>         a job falls due so soon that polling would be late for it
+    !<worker>               the stream of a worker may have moved to another server
+    ~<job>                  a server has found a dead letter, and none of its own workers listens for dead letters
+
+Anybody who can connect may send a message, so a message makes a process look at the database and nothing else.
 """
 
 from __future__ import annotations
@@ -26,25 +32,25 @@ import asyncpg
 
 from pulse.model.errors import PulseError
 from pulse.store.connections.pool import LOST, Connection, Database, connect
-from pulse.store.jobs import ReadyTopic
+from pulse.store.jobs.rows import ReadyTopic
 from pulse.store.statements import in_schema
 from pulse.timing.backoff import Backoff
 
 log = logging.getLogger("pulse.notifications")
 
 SPACING = 0.02  # seconds between two messages of one process
-HEARING_SPACING = 0.005  # between two times that what was heard is passed on
-FLOOD_SPACING = 0.5  # the same after more than this many lines, which stand for everything
+PASS_ON_SPACING = 0.005  # seconds between two times at which received hints are passed on
+FLOOD_SPACING = 0.5  # the same after more than MAX_LINES lines, which then stand for everything
 MAX_LINES = 500
-PROBE_EVERY = 15.0  # a half-open connection raises nothing, so the listener calls itself
+PROBE_EVERY = 15.0  # a half-open connection raises nothing, so the listener sends messages to itself
 PROBE_PATIENCE = 5.0
 LONGEST_MESSAGE = 7_900  # Postgres takes a little under 8,000 bytes
-SOON = timedelta(seconds=2)  # a job due later than this is found in time by polling
+SOON = timedelta(seconds=2)  # polling finds a job in time that falls due later than this
 _READY = re.compile(r"(-?\d{1,3}) (.+)")
 _LATER = re.compile(r"\+(\d{1,4})")
 _MOVED = re.compile(r"!(.+)")
 _DEAD = re.compile(r"~([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
-DEAD_AT_ONCE = 200  # in one message
+DEAD_AT_ONCE = 200  # dead letters in one message
 EVERYTHING = ReadyTopic("*", 100)
 
 Listener = Callable[[ReadyTopic], None]
@@ -55,7 +61,7 @@ async def send_notification(conn: Connection, *, channel: str, message: str) -> 
 
 
 class ReceivedHints:
-    """What others have said since it was last passed on: no more than so many lines of it."""
+    """The hints that other processes have sent since hints were last passed on, up to MAX_LINES lines."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -68,8 +74,8 @@ class ReceivedHints:
     def has_room(self) -> bool:
         return self._lines < MAX_LINES
 
-    def take(self, line: str) -> None:
-        """Read a line; what is not understood is passed over."""
+    def read_line(self, line: str) -> None:
+        """Add the hint in a line. A line that cannot be understood is passed over."""
         self._lines += 1
         if not self.has_room:
             return
@@ -86,7 +92,7 @@ class ReceivedHints:
 
 
 class Notifications:
-    """Wake-ups of one process: those it makes, those it hears."""
+    """Sends and receives the notifications of one process."""
 
     def __init__(self, database: Database) -> None:
         self.channel = in_schema("pulse.notify", database.settings.schema)
@@ -103,8 +109,8 @@ class Notifications:
         self._unsent_later: timedelta | None = None
         self._sent_at = 0.0
         self._has_unsent = asyncio.Event()
-        self._heard_probe = asyncio.Event()
-        self._heard = ReceivedHints()
+        self._received_probe = asyncio.Event()
+        self._received = ReceivedHints()
         self._pass_on_at = 0.0
         self._passing_on: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -118,7 +124,7 @@ class Notifications:
         self._later.append(listener)
 
     def notify_ready(self, ready: Iterable[ReadyTopic]) -> None:
-        """Tell this process at once, and the others soon."""
+        """Notify this process at once, and the others soon."""
         for item in most_urgent(ready):
             self._call_ready_listeners(item)
             if self._settings.notify:
@@ -127,20 +133,22 @@ class Notifications:
             self._has_unsent.set()
 
     def notify_here(self, ready: Iterable[ReadyTopic]) -> None:
-        """Tell this process only: the others have been told."""
+        """Notify this process only, because the others have been notified."""
         for item in ready:
             self._call_ready_listeners(item)
 
     def add_local_taker(self, taker: Callable[[str], bool]) -> None:
-        """Ask `taker` whether a worker of this process has room for a job of a topic: then nobody else need be told."""
+        """Ask `taker` whether a worker of this process has room for a job of a topic: if so, no other is notified."""
         self._takers.append(taker)
 
     def has_local_taker(self, topic: str) -> bool:
         return any(taker(topic) for taker in self._takers)
 
     def payload_for_commit(self, ready: Sequence[ReadyTopic]) -> str | None:
-        """A message to be sent with the very transaction that makes jobs ready, which saves those who wait a round
-        trip; none if the last one was sent too lately, because then it is better gathered."""
+        """Return a message to send in the very transaction that makes jobs ready: workers wait one round trip less.
+
+        Return None if the last message was sent so recently that the hint is better gathered with others.
+        """
         is_too_soon = self._has_unsent.is_set() or time.monotonic() - self._sent_at < SPACING
         if is_too_soon or not ready or not self._settings.notify:
             return None
@@ -149,26 +157,29 @@ class Notifications:
         return _fitting(lines)
 
     def notify_due_soon(self, delay: timedelta) -> None:
-        """A job falls due after `delay`; told only if that is sooner than the next poll."""
+        """Notify all processes that a job falls due after `delay`, if polling would be late for it."""
         if delay <= SOON:
-            delay = max(delay, timedelta())  # overdue, as what was resumed may be: others read no sign
+            delay = max(delay, timedelta())  # a resumed job may be overdue, and a message has no minus sign
             self._call_due_listeners(delay)
             if self._settings.notify:
                 self._unsent_later = delay if self._unsent_later is None else min(delay, self._unsent_later)
                 self._has_unsent.set()
 
     def on_moved(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of a worker whose stream may be at another server now: look before you act."""
+        """Call `listener` with the name of a worker whose stream may be at another server now. It has to check."""
         self._moved.append(listener)
 
     async def notify_moved(self, worker: str) -> None:
-        """Tell others to look where a worker's stream is. A hint like all: a stream that nobody reads ends anyway."""
+        """Make other servers check where a worker's stream is.
+
+        A lost hint does no harm, because a stream that nobody reads ends anyway.
+        """
         if self._settings.notify:
             send = partial(send_notification, channel=self.channel, message=f"{self._sender}\n!{worker}")
             await self._database.run(send)
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """Call `listener` with dead letters that another server has found, and has nobody to tell of."""
+        """Call `listener` with dead letters of another server that has no worker of its own to tell."""
         self._dead.append(listener)
 
     async def notify_dead_letters(self, job_ids: Sequence[UUID]) -> None:
@@ -179,15 +190,15 @@ class Notifications:
             await self._database.run(partial(send_notification, channel=self.channel, message="\n".join(lines)))
 
     def start(self, *, listen: bool = True) -> None:
-        """Begin to tell others, and to hear them. Where nobody waits for work, there is nothing to listen for."""
+        """Begin to send, and to listen if asked to. A process in which nobody waits for work need not listen."""
         if not self._settings.notify:
             return
-        self._tasks.append(asyncio.create_task(self._send_forever(), name="pulse wake-up sender"))
+        self._tasks.append(asyncio.create_task(self._send_forever(), name="pulse notification sender"))
         if listen and (self._settings.listen_url or not self._settings.pgbouncer):
-            self._tasks.append(asyncio.create_task(self._listen_forever(), name="pulse wake-up listener"))
+            self._tasks.append(asyncio.create_task(self._listen_forever(), name="pulse notification listener"))
 
     async def stop(self) -> None:
-        """Tell what is still untold, also where nothing was started: a command that replays and ends, say."""
+        """Stop, and send what is not sent yet, even if nothing was started, as in a command that replays jobs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -211,7 +222,7 @@ class Notifications:
         try:
             await self._database.run(send)
         except PulseError as error:
-            log.debug("wake-up not sent, so others find out by polling: %s", error)
+            log.debug("notification not sent, so other processes find out by polling: %s", error)
 
     def _take_message(self) -> str:
         unsent, self._unsent = self._unsent, {}
@@ -227,7 +238,7 @@ class Notifications:
             except (*LOST, asyncpg.PostgresError) as error:
                 failures = 1 if self.is_listening else failures + 1
                 self.is_listening = False
-                log.warning("wake-up listener lost its connection (%s); polling goes on", repr(error))
+                log.warning("notification listener lost its connection (%s); polling goes on", repr(error))
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
 
     async def _listen_until_lost(self) -> None:
@@ -237,46 +248,46 @@ class Notifications:
         try:
             await conn.add_listener(self.channel, self._receive)
             self.is_listening = True
-            self._call_ready_listeners(EVERYTHING)  # whatever was sent while nobody listened is gone
+            self._call_ready_listeners(EVERYTHING)  # what was sent while nobody listened is lost
             while not await _happens(is_closed, within=PROBE_EVERY):
-                self._heard_probe.clear()
+                self._received_probe.clear()
                 await conn.execute("select pg_notify($1, $2)", self.channel, f"{self._sender}\n?")
-                if not await _happens(self._heard_probe, within=PROBE_PATIENCE):
-                    raise TimeoutError("it hears nothing")
-            raise ConnectionResetError("the server closed it")
+                if not await _happens(self._received_probe, within=PROBE_PATIENCE):
+                    raise TimeoutError("it receives nothing")
+            raise ConnectionResetError("the server closed the connection")
         finally:
             conn.terminate()
 
-    # --- what others say: anyone who can connect may write to the channel, so none of it is more than a hint
+    # --- receiving: anybody who can connect may write to the channel, so nothing here is more than a hint
 
     def _receive(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
         sender, _, rest = str(payload).partition("\n")
         if sender == self._sender:
             if rest == "?":
-                self._heard_probe.set()
+                self._received_probe.set()
             return
         lines = rest if sender.startswith("@") else str(payload)
-        for line in lines.split("\n") if self._heard.has_room else ():
-            self._heard.take(line)
-            if not self._heard.has_room:
+        for line in lines.split("\n") if self._received.has_room else ():
+            self._received.read_line(line)
+            if not self._received.has_room:
                 break
         if self._passing_on is None:
             wait = self._pass_on_at - time.monotonic()
             self._passing_on = asyncio.get_running_loop().call_later(max(0.0, wait), self._pass_on_hints)
 
     def _pass_on_hints(self) -> None:
-        """Tell what was heard since the last time, each thing once: however much is sent, the work has an end."""
-        heard, self._heard = self._heard, ReceivedHints()
+        """Call the listeners with each hint that was received since the last time, once, however often it was sent."""
+        received, self._received = self._received, ReceivedHints()
         self._passing_on = None
-        self._pass_on_at = time.monotonic() + (HEARING_SPACING if heard.has_room else FLOOD_SPACING)
-        for topic, priority in heard.topics.items() if heard.has_room else [EVERYTHING]:
+        self._pass_on_at = time.monotonic() + (PASS_ON_SPACING if received.has_room else FLOOD_SPACING)
+        for topic, priority in received.topics.items() if received.has_room else [EVERYTHING]:
             self._call_ready_listeners(ReadyTopic(topic, priority))
-        if heard.later is not None:
-            self._call_due_listeners(heard.later)
-        for worker in heard.moved:
+        if received.later is not None:
+            self._call_due_listeners(received.later)
+        for worker in received.moved:
             for listener in self._moved:
                 listener(worker)
-        for job_id in heard.dead:
+        for job_id in received.dead:
             for dead in self._dead:
                 dead(job_id)
 
@@ -290,7 +301,7 @@ class Notifications:
 
 
 def most_urgent(ready: Iterable[tuple[str, int]]) -> list[ReadyTopic]:
-    """One for each topic."""
+    """Return one for each topic, with its highest priority."""
     found: dict[str, int] = {}
     for topic, priority in ready:
         found[topic] = max(priority, found.get(topic, -100))
@@ -298,7 +309,7 @@ def most_urgent(ready: Iterable[tuple[str, int]]) -> list[ReadyTopic]:
 
 
 def _fitting(lines: list[str]) -> str:
-    """The lines as one message; if there are too many topics for one, all of them."""
+    """Return the lines as one message, or one that stands for all topics if they are too long for a message."""
     message = "\n".join(lines)
     if len(message.encode()) <= LONGEST_MESSAGE:
         return message
@@ -306,7 +317,10 @@ def _fitting(lines: list[str]) -> str:
 
 
 async def _happens(event: asyncio.Event, *, within: float) -> bool:
-    """Not asyncio.wait_for: until Python 3.12 it may swallow a cancellation, and then we would never stop."""
+    """Return whether `event` is set within `within` seconds.
+
+    Until Python 3.12, asyncio.wait_for may swallow a cancellation, and then we would never stop.
+    """
     try:
         async with asyncio.timeout(within):
             await event.wait()

@@ -1,7 +1,8 @@
-"""How do statements reach Postgres: connections, transactions, and what is done when they break?
+"""How do statements reach Postgres, and what happens when a connection or a transaction fails?
 
-Three lanes lead to the database. Everything goes through the shared one. Heartbeats have a connection of their own, so
-that a lease never ends because others were queueing for one; and so have the duties, which wait for no lock for long.
+Three lanes lead to the database. Most statements go through the shared one. Heartbeats have a connection of their own,
+so that a lease never ends because other statements were queueing for one. The duties have one too, because they must
+not wait for a lock for long.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ OLDEST_POSTGRES = 14
 CONFLICT_TRIES = 5
 CONNECT_PATIENCE = 5.0  # seconds until one host must have taken a connection
 HOST_PATIENCE = 2.0  # the same where there are others to try
-DUTY_LOCK_PATIENCE = "500ms"  # duties come again; those behind them in the lane must not wait for somebody's lock
-UNWRITABLE_FOR = 8.0  # seconds that a refused write says that none can be made, unless there is another
+DUTY_LOCK_PATIENCE = "500ms"  # a duty is tried again; those behind it in the lane must not wait for somebody's lock
+UNWRITABLE_FOR = 8.0  # seconds for which one refused write means that no write can be made
 LOG_EVERY = 10.0  # seconds between two lines about one outage
-SPARE_FOR = 2.0  # seconds a connection is kept open for no one
+SPARE_FOR = 2.0  # seconds that a connection which nobody needs is kept open
 
-# The plans of our statements are chosen by us, not by statistics: on a table that was empty when it was last
-# looked at, the planner would sort the whole ready set and scan the whole table (15k against 39k jobs a second).
-# jit and parallel plans are off because the cost of a disabled path would set them off.
+# We choose the plans of our statements, not the statistics: on a table that was empty when it was last analyzed, the
+# planner would sort the whole ready set and scan the whole table (15k against 39k jobs a second). JIT and parallel
+# plans are off because the cost of a disabled path would set them off.
 PLAN_SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -66,17 +67,17 @@ PLAN_SETTINGS = {
 }
 _SET_LOCAL = "; ".join(f"set local {name} = {value}" for name, value in PLAN_SETTINGS.items())
 
-# Worth the same transaction again, at once: Postgres undid it completely. The unique violation is a replay that
-# met a submit on one key; the second time it sees who holds it.
+# After these the same transaction is tried again at once, because Postgres has undone it completely. The unique
+# violation is a replay that met a submit with the same key: the second time it sees who holds the key.
 CONFLICTS = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.UniqueViolationError,
 )
-# The link is gone, or this server is not (or no longer) one that takes writes. A statement may have been applied
-# all the same. All of ours can be repeated: ids are minted before, fences are checked within. A claim whose answer
-# was lost (and a submit that claims) is the one that leaves a trace, jobs leased to workers who know nothing of them:
-# engine/jobs/lost_claims.py has them given back.
+# The connection is lost, or this server does not take writes, or no longer. A statement may have been applied all the
+# same. All of ours can be repeated, because ids are minted before them and fences are checked within them. Only a claim
+# whose answer was lost (or a submit that claims) leaves a trace: jobs leased to workers that do not know of them, which
+# engine/jobs/lost_claims.py gives back.
 LOST = (
     OSError,
     asyncio.TimeoutError,
@@ -89,7 +90,7 @@ LOST = (
     asyncpg.TargetServerAttributeNotMatched,  # of several hosts none takes writes: a failover, perhaps
 )
 
-# Nothing can be written, whoever tries: a full disk, one that fails, a server that takes no writes.
+# Nobody can write anything: the disk is full or fails, or the server takes no writes.
 UNWRITABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DiskFullError,
@@ -119,7 +120,7 @@ class Connection:
         return await self._raw.fetch(statement.sql, *values)
 
     def text(self, name: str) -> str:
-        """The words of a statement, for what has to be run as text: several commands at once, say."""
+        """Return the SQL of a statement, for callers that have to run it as text, such as several commands at once."""
         return self._statements[name].sql
 
     @asynccontextmanager
@@ -138,11 +139,11 @@ class Connection:
 
 
 class Lane:
-    """Up to `size` connections, opened when first needed, the one used last handed out first.
+    """Keeps up to `size` connections. Each is opened when it is first needed; the one that was used last is used first.
 
     The driver has a pool of its own, but giving a connection back to it takes a task: 30 µs for each statement, a
-    tenth of what a claim of a hundred jobs costs this process. Nothing of ours outlives a transaction, so a connection
-    goes back as it is, and one whose work was cut short is closed instead.
+    tenth of what a claim of a hundred jobs costs this process. Nothing that we set outlives a transaction, so a
+    connection goes back as it is, and a connection whose work was cut short is closed instead.
     """
 
     def __init__(
@@ -154,23 +155,23 @@ class Lane:
     ) -> None:
         self._settings = settings
         self._statements = statements
-        self._session = dict(session or {})  # settings of its connections, beside those of all
+        self._session = dict(session or {})  # settings of its connections, beside those that all have
         self._set_local = "".join(f"; set local {name} = '{value}'" for name, value in self._session.items())
-        self._free_seats = asyncio.Semaphore(size)
-        self._idle: list[tuple[RawConnection, float]] = []  # with the time since when
+        self._free_slots = asyncio.Semaphore(size)
+        self._idle: list[tuple[RawConnection, float]] = []  # with the time since when it is idle
         self._trimming: asyncio.TimerHandle | None = None
         self._open: set[RawConnection] = set()
         self._is_closed = False
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async with self._free_seats:
-            raw = await self._take()
+        async with self._free_slots:
+            raw = await self._checkout()
             try:
                 answer = await work(self._connection(raw))
-            except asyncpg.ReadOnlySQLTransactionError:  # and a new session may find that it is so no longer
+            except asyncpg.ReadOnlySQLTransactionError:  # a new session may find that this is no longer so
                 self._drop(raw)
                 raise
-            except asyncpg.PostgresError:  # said by the server, which is ready for the next statement
+            except asyncpg.PostgresError:  # the server's answer: it is ready for the next statement
                 self._give_back(raw)
                 raise
             except BaseException:
@@ -189,11 +190,11 @@ class Lane:
         for raw in list(self._open):
             self._drop(raw)
 
-    def rest(self) -> None:
+    def close_idle(self) -> None:
         while self._idle:
             self._drop(self._idle.pop()[0])
 
-    async def _take(self) -> RawConnection:
+    async def _checkout(self) -> RawConnection:
         if self._is_closed:
             raise ClosedLane
         while self._idle:
@@ -205,8 +206,8 @@ class Lane:
         self._open.add(raw)
         return raw
 
-    def keep(self, raw: RawConnection) -> None:
-        """Have a connection that was opened elsewhere, as ours are, and that nobody uses."""
+    def add(self, raw: RawConnection) -> None:
+        """Add an idle connection that was opened elsewhere with our options."""
         self._open.add(raw)
         self._give_back(raw)
 
@@ -220,7 +221,7 @@ class Lane:
                 self._trimming = loop.call_later(SPARE_FOR, self._trim)
 
     def _trim(self) -> None:
-        """Close all but one of those that nobody has needed for a while: what a burst opened is not kept for ever."""
+        """Close the connections that nobody has needed for a while, except one, so that a burst leaves none behind."""
         self._trimming = None
         loop = asyncio.get_running_loop()
         spare = [raw for raw, since in self._idle[:-1] if loop.time() - since >= SPARE_FOR]
@@ -236,14 +237,14 @@ class Lane:
 
 
 class ClosedLane(asyncpg.InterfaceError):
-    """The engine was stopped, and something still asked for the database."""
+    """The engine was stopped, and something still uses the database."""
 
     def __init__(self) -> None:
         super().__init__("the connection to the database was closed by this program")
 
 
 class Database:
-    """The way to one schema of one Postgres."""
+    """Runs work on one schema of one Postgres."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -252,24 +253,24 @@ class Database:
         self._reserved = Lane(settings, 1, self.statements)  # heartbeats
         self._duties = Lane(settings, 1, self.statements, {"lock_timeout": DUTY_LOCK_PATIENCE})
         self._backoff = Backoff()
-        self._refused_write: tuple[float, BaseException] | None = None  # the last one, and when
-        self.errors = 0  # ever: lost connections and refused statements, but for conflicts
-        self.has_callers = False  # elsewhere, who need not know where it is and who connects: a server's
+        self._refused_write: tuple[float, BaseException] | None = None  # when, and the error
+        self.errors = 0  # so far: lost connections and refused statements, not conflicts
+        self.has_callers = False  # a server's: they need not know where the database is and who connects
         self._logged_at = float("-inf")
 
     @classmethod
     async def connect(cls, settings: Settings) -> Database:
-        """Connect, and refuse what cannot work: a standby, an old Postgres, an encoding that loses text."""
+        """Connect, and refuse a server that cannot work: a standby, an old Postgres, an encoding that loses text."""
         raw = await connect_checked(settings)
         database = cls(settings)
-        database._shared.keep(raw)
+        database._shared.add(raw)
         return database
 
     def _translate(self, error: BaseException, *, of_many: bool = False) -> PulseError:
-        """As `translate`. Callers of a server are not told addresses and users of its database; its log is."""
+        """Translate an error. Addresses and users of a server's database go to its log, not to its callers."""
         found = translate(error)
         if of_many and may_be_of_one(error) and not isinstance(found, InvalidInput):
-            return Conflict(f"the database refuses this for now: {type(error).__name__}: {_words(error)}")
+            return Conflict(f"the database refuses this for now: {type(error).__name__}: {_message(error)}")
         if not self.has_callers or not isinstance(found, DatabaseUnreachable | InvalidDatabaseUrl):
             return found
         if time.monotonic() - self._logged_at > LOG_EVERY:
@@ -277,10 +278,10 @@ class Database:
             log.warning("%s", found)
         return DatabaseUnreachable("cannot reach the database: the server's log says why")
 
-    def rest(self) -> None:
-        """Nothing is to be done for a while: close what is open and idle."""
+    def close_idle(self) -> None:
+        """Close idle connections, because there is nothing to do for a while."""
         for lane in (self._shared, self._reserved, self._duties):
-            lane.rest()
+            lane.close_idle()
 
     async def close(self) -> None:
         for lane in (self._shared, self._reserved, self._duties):
@@ -295,17 +296,17 @@ class Database:
     async def run(
         self, work: Callable[[Connection], Awaitable[T]], *, reserved: bool = False, of_many: bool = False
     ) -> T:
-        """Do one piece of work on one connection, each statement its own transaction.
+        """Do one piece of work on one connection, each statement in its own transaction.
 
-        Conflicts are tried again at once, a lost connection until `patience` runs out. Work may therefore be done
-        twice and must be harmless to repeat: ids are minted before, fences are checked within. Work `of_many` items,
-        one of which may be to blame for what the database answers, spends no patience on an answer: it is a Conflict,
-        and the caller tries the items apart.
+        Work is tried again at once after a conflict, and until `patience` runs out after a lost connection. It may
+        therefore be done twice and must be harmless to repeat: ids are minted before it, fences are checked within it.
+        If work is `of_many` items, a single item may be why the database refuses it. Such work is not tried again: it
+        raises a Conflict, and the caller tries the items apart.
         """
         return await self._run_on(self._reserved if reserved else self._shared, work, of_many=of_many)
 
     async def run_duty(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """As `run`, for what every process does beside its work: it gives up soon where somebody holds a lock."""
+        """Run the work of a duty: as `run`, but give up soon if somebody holds a lock."""
         try:
             return await self._run_on(self._duties, work)
         except (Conflict, DatabaseUnreachable) as error:
@@ -324,7 +325,9 @@ class Database:
             except CONFLICTS as error:
                 conflicts += 1
                 if conflicts == CONFLICT_TRIES:
-                    raise Conflict(f"others were in the way {conflicts} times ({error}); try again") from error
+                    raise Conflict(
+                        f"this met {conflicts} conflicts with other transactions ({error}); try again"
+                    ) from error
                 await asyncio.sleep(random.uniform(0, 0.01 * conflicts))  # noqa: S311
             except (*LOST, asyncpg.PostgresError) as error:
                 self._count(error)
@@ -332,7 +335,9 @@ class Database:
                 left = give_up_at - asyncio.get_running_loop().time()
                 if left <= 0 or not self._is_worth_waiting(error, lane, of_many=of_many):
                     raise self._translate(error, of_many=of_many) from error
-                await asyncio.sleep(min(left, self._backoff.delay(losses).total_seconds()))  # a last try at its end
+                await asyncio.sleep(
+                    min(left, self._backoff.delay(losses).total_seconds())
+                )  # with a last try when patience ends
 
     def _is_worth_waiting(self, error: BaseException, lane: Lane, *, of_many: bool) -> bool:
         if of_many and may_be_of_one(error):
@@ -347,7 +352,7 @@ class Database:
             self._refused_write = asyncio.get_running_loop().time(), error
 
     async def check_writes(self, write: Callable[[Connection], Awaitable[object]]) -> None:
-        """Raise if a write was refused a moment ago because none can be made, or if `write` is now. Tried once."""
+        """Raise if a write was just refused because none can be made, or if `write` fails now. It is tried once."""
         if self._refused_write and asyncio.get_running_loop().time() - self._refused_write[0] < UNWRITABLE_FOR:
             raise self._translate(self._refused_write[1])
         try:
@@ -356,7 +361,7 @@ class Database:
             raise self._translate(error) from error
 
     async def run_together(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """As `run`, with everything in one transaction."""
+        """Do one piece of work as `run` does, with everything in one transaction."""
 
         async def in_transaction(conn: Connection) -> T:
             async with conn.transaction():
@@ -366,7 +371,7 @@ class Database:
 
 
 def connect_options(settings: Settings) -> dict[str, Any]:
-    if not settings.database_url:  # the driver would look for one in places of its own
+    if not settings.database_url:  # the driver would look for one elsewhere
         raise InvalidDatabaseUrl("no database: set PULSE_DATABASE_URL, or start the embedded one first")
     check_url(settings.database_url)
     options: dict[str, Any] = {
@@ -387,14 +392,14 @@ def connect_options(settings: Settings) -> dict[str, Any]:
 async def connect(
     settings: Settings, *, url: str | None = None, session: Mapping[str, str] | None = None, **changed: object
 ) -> RawConnection:
-    """Open a connection, to `url` if it is given, with settings of its session. All of ours are opened here.
+    """Open a connection, to `url` if it is given, with settings of its session. All our connections are opened here.
 
-    Of several hosts each has its own deadline: one that hangs, instead of refusing, must not keep us from the next.
+    Each of several hosts has its own deadline: one that hangs, instead of refusing, must not keep us from the next.
     """
     if url is not None:
         settings = replace(settings, database_url=url)
     options = connect_options(settings) | changed
-    if session and not settings.pgbouncer:  # there each transaction has to set them
+    if session and not settings.pgbouncer:  # behind pgbouncer each transaction has to set them
         options["server_settings"] |= session
     hosts = read_hosts(options["dsn"])
     if len(hosts) < 2:
@@ -404,7 +409,7 @@ async def connect(
 
 
 async def _connect_to_one_of(hosts: list[Host], options: dict[str, Any], patience: float) -> RawConnection:
-    """Try each host in short; then, while there is time, once more those that did not answer."""
+    """Try each host for a short time; then, if there is time left, try those that did not answer once more."""
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + patience
     errors: list[BaseException] = []
@@ -427,12 +432,12 @@ async def _connect_to_one_of(hosts: list[Host], options: dict[str, Any], patienc
 
 
 def _tells(error: BaseException) -> int:
-    """How much an error says of why nobody could connect: a refusal more than silence."""
+    """Return how much an error says about why no host took a connection: a refusal says more than silence."""
     return (not isinstance(error, TimeoutError)) + (not isinstance(error, LOST))
 
 
 async def connect_checked(settings: Settings) -> RawConnection:
-    """Open a connection, but not to a server on which our promises would not hold."""
+    """Open a connection, and refuse a server on which our guarantees would not hold."""
     try:
         conn = await connect(settings)
     except (*LOST, asyncpg.PostgresError, ValueError) as error:
@@ -469,27 +474,27 @@ async def _check_server(conn: RawConnection) -> None:
 
 
 def translate(error: BaseException, settings: Settings | None = None) -> PulseError:  # noqa: C901  a list
-    """An error of the driver as one of ours, which says what to do about it.
+    """Return an error of the driver as one of ours, which says what to do about it.
 
-    With settings it names the database: for whoever connects, and not for callers of a server, who need not know.
+    With settings the message names the database. That is for the process that connects, not for callers of a server.
     """
     match error:
         case asyncpg.ReadOnlySQLTransactionError() | asyncpg.TargetServerAttributeNotMatched():
             return DatabaseReadOnly(f"the database takes no writes: {error}; give the address of the primary")
         case asyncpg.DiskFullError() | asyncpg.PostgresIOError():
-            return DatabaseReadOnly(f"the database takes no writes: {_words(error)}; look at the disk of the server")
+            return DatabaseReadOnly(f"the database takes no writes: {_message(error)}; look at the disk of the server")
         case asyncpg.LockNotAvailableError() if _is_held_row(error):
             return Conflict("another transaction is submitting the same id or unique key and has not ended; try again")
         case asyncpg.LockNotAvailableError():
             return DatabaseUnreachable(
-                f"the database refused: {_words(error)}: another session holds a table of Pulse, or commits hang, "
+                f"the database refused: {_message(error)}: another session holds a table of Pulse, or commits hang, "
                 "for longer than lock_timeout allows; try again"
             )
         case asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
-            return InvalidInput(f"the database cannot take this value: {_words(error)}")
-        # A rule that somebody gave our tables. An unknown code is one too: only a trigger can have made it up.
+            return InvalidInput(f"the database cannot take this value: {_message(error)}")
+        # A rule that somebody added to our tables. An unknown code is one too: only a trigger can have raised it.
         case asyncpg.IntegrityConstraintViolationError() | asyncpg.PLPGSQLError() | asyncpg.UnknownPostgresError():
-            return InvalidInput(f"a rule of the database refuses this: {type(error).__name__}: {_words(error)}")
+            return InvalidInput(f"a rule of the database refuses this: {type(error).__name__}: {_message(error)}")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
             return SchemaMismatch(f"the schema is missing or older than this program ({error}): run `pulse migrate`")
         case asyncpg.InvalidCatalogNameError() | asyncpg.InvalidAuthorizationSpecificationError():
@@ -498,7 +503,7 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return InvalidDatabaseUrl(f"{error}: this looks like pgbouncer, so set PULSE_PGBOUNCER=1")
         case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
             return InvalidDatabaseUrl(f"{error}: this looks like a transaction pooler, so set PULSE_PGBOUNCER=1")
-        case asyncpg.ClientConfigurationError() | ValueError():  # whose words may quote a part of the password
+        case asyncpg.ClientConfigurationError() | ValueError():  # its message may quote a part of the password
             return InvalidDatabaseUrl(
                 "the database URL cannot be read: it must be postgresql://user:password@host:5432/name, with / ? # @ "
                 "of the password written as %2F %3F %23 %40"
@@ -515,14 +520,14 @@ def translate(error: BaseException, settings: Settings | None = None) -> PulseEr
             return DatabaseUnreachable(
                 f"cannot reach the database{where}: {reason}; is it running, is the address right?"
             )
-    return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_words(error)}")
+    return DatabaseUnreachable(f"the database refused: {type(error).__name__}: {_message(error)}")
 
 
 def may_be_of_one(error: BaseException) -> bool:
-    """Whether one row may be to blame for what Postgres has answered: others may pass without it.
+    """Return whether a single row may be why Postgres refused a statement, so that other rows may pass without it.
 
-    An answer ends the statement, and not the connection, as its severity says, whatever code a trigger has given it.
-    Nobody's row is to blame where nothing can be written, nor for a lock on a whole table, a missing table or a missing
+    Only errors of severity ERROR count: they end the statement and not the connection, whatever code a trigger gave
+    them. No row is to blame if nothing can be written, nor for a lock on a whole table, a missing table or a missing
     right, unless a trigger has met it: then Postgres says where ("PL/pgSQL function …").
     """
     if not isinstance(error, asyncpg.PostgresError) or getattr(error, "severity_en", None) != "ERROR":
@@ -533,14 +538,14 @@ def may_be_of_one(error: BaseException) -> bool:
 
 
 def _is_held_row(error: BaseException) -> bool:
-    """Whether a statement gave up waiting for a row or a key that another transaction holds.
+    """Return whether a statement gave up waiting for a row or a key that another transaction holds.
 
-    Postgres says of those, and only of those, where it was ("while inserting index tuple …"), in whatever language. A
-    lock on a whole table, and the one in which commits with a notification stand in line, are not the caller's doing.
+    For those, and only for those, Postgres adds where it was ("while inserting index tuple …"), in whatever language.
+    A lock on a whole table, and the lock that commits with a notification queue for, are not the caller's doing.
     """
     return isinstance(error, asyncpg.LockNotAvailableError) and bool(getattr(error, "context", None))
 
 
-def _words(error: BaseException) -> str:
-    """Without the detail, which may be the whole row, and so a payload."""
+def _message(error: BaseException) -> str:
+    """Return the message of an error without its detail, which may quote a whole row with its payload."""
     return str(getattr(error, "message", None) or error)

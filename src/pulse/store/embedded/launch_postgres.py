@@ -1,11 +1,11 @@
-"""How does a process come to run Postgres without being root, and to end when its owner does?
+"""How can a program run Postgres without being root, and have it end when its owner ends?
 
-embedded_launch.py runs this file as `python -I -S launch_postgres.py OWNER IDENTITY FOLDER PROGRAM ARGUMENT...`. It
+launch.py runs this file as `python -I -S launch_postgres.py OWNER IDENTITY FOLDER PROGRAM ARGUMENT...`. It
 takes the place of subprocess's preexec_fn, which is not safe in a process with threads, and turns into PROGRAM, so the
 pid stays. It knows nothing of Pulse. IDENTITY is one of
 
-    self                 run as we are
-    namespace:UID:GID    look like UID from the inside, stay who we are on disk
+    self                 run as the current user
+    namespace:UID:GID    look like UID from the inside, and remain the current user on disk
     user:UID:GID         become UID
 """
 

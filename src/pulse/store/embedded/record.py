@@ -1,8 +1,8 @@
-"""What is known of the server of a folder: is it ours, is it ready, is anything of it left?
+"""Does a server run in a folder, is it ours, is it ready, and is anything of an earlier one left?
 
-server.lock is an open file that every process we launch inherits. The kernel lets go of it when the last of them
-is gone, so "is anything of it still running?" has an answer that zombies, reused pids and a second container on
-the same folder cannot spoil.
+server.lock is an open file that every process that we launch inherits. The kernel releases its lock when the last of
+them has ended, so zombies, reused pids and a second container on the same folder cannot make a server that has ended
+look as if it were running, nor the other way round.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What server.json holds."""
+    """The contents of server.json."""
 
-    home: str  # not ours if the folder was copied together with its record
-    place: str  # where the pids below mean something
+    home: str  # another path means that the folder was copied together with its record
+    place: str  # the machine or container that the pids below belong to
     owner: int
     pid: int
     major: int
@@ -48,11 +48,11 @@ def write_record(home: Path, record: Record) -> None:
 def is_ready(home: Path, record: Record) -> bool:
     if record.place != this_place() or postmaster(home) != (record.pid, "ready"):
         return False
-    return is_held(home) and is_alive(record.pid)  # killed, its children may hold the lock for a moment more
+    return is_held(home) and is_alive(record.pid)  # if it was killed, its children may hold the lock for another moment
 
 
 def postmaster(home: Path) -> tuple[int, str]:
-    """The pid and the status that Postgres itself wrote down."""
+    """Return the pid and the status that Postgres itself wrote down."""
     with suppress(FileNotFoundError, ValueError, IndexError):
         lines = (home / "data" / "postmaster.pid").read_text().splitlines()
         return int(lines[0]), lines[7].strip()
@@ -60,7 +60,7 @@ def postmaster(home: Path) -> tuple[int, str]:
 
 
 def this_place() -> str:
-    """Where our pids mean something: two containers may share a folder, but not their pids."""
+    """Return what identifies this machine or container: two containers may share a folder, but not their pids."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -68,20 +68,20 @@ def this_place() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: it has ended, and only waits to be buried by whoever inherited it."""
+    """Return whether a process runs. A zombie does not: it has ended, and its parent has not collected it yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, but alive
+        pass  # another user's, but alive
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     return True
 
 
 def is_held(home: Path) -> bool:
-    """Whether any process of a server is left."""
+    """Return whether any process of a server is left."""
     try:
         with (home / "server.lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,12 +1,12 @@
-"""Which Postgres serves a project that was given no database, and who starts and stops it?
+"""How does a project that was given no database get a Postgres, and what starts and stops it?
 
 Everything is kept in `<state folder>/postgres`, called home below:
 
     data/          the cluster; made as data.new/ and then renamed, so it is whole or not there
-    server.json    the server that runs, or that ended without a goodbye
-    server.log     what it says
+    server.json    the server that runs, or that ended without removing this file
+    server.log     its log
     start.lock     held while somebody starts or stops the server
-    server.lock    held by the server itself, down to its last process
+    server.lock    held by the server itself, until its last process ends
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 START_PATIENCE = 60.0  # seconds; after a crash, recovery comes first
 ENDINGS = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 10.0))  # a fast shutdown; if that hangs, an abrupt one
 END_PATIENCE = 10.0
-ENDS_WITH_OWNER = sys.platform == "linux"  # elsewhere it outlives a killed owner; the next start adopts it
+ENDS_WITH_OWNER = sys.platform == "linux"  # elsewhere the server outlives a killed owner, and the next start adopts it
 
-SOCKET_PORT = 5432  # without TCP it only names the socket file
+SOCKET_PORT = 5432  # without TCP it is only a part of the name of the socket file
 LONGEST_SOCKET_PATH = 103  # bytes, on macOS; Linux takes 107
 SETTINGS = MappingProxyType({"max_connections": "100", "shared_buffers": "128MB", "fsync": "on"})
 # The socket's folder is closed to other users. Loopback is open to all of them, so it asks for a password.
 CLIENT_RULES = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-LOCALES = ("C.UTF-8", "C")  # not every system knows the first
+LOCALES = ("C.UTF-8", "C")  # not every system has the first
 PASSWORD = "data/pulse.password"  # noqa: S105  (where it is kept)
 
 
 @dataclass(slots=True)
 class EmbeddedPostgres:
-    """A running server; a context manager. Stops the server on close if it owns it."""
+    """A running server, and a context manager. Closing it stops the server if this process owns it."""
 
     dsn: str = field(repr=False)  # over TCP, with the password, if the server listens there
     owned: bool
@@ -87,11 +87,11 @@ class EmbeddedPostgres:
 
     @property
     def is_running(self) -> bool:
-        """Whether a server of this folder is ready, this one or one after it."""
+        """Return whether a server of this folder is ready: this one, or one that came after it."""
         return running(self.home.parent) is not None
 
     def follow(self, other: EmbeddedPostgres) -> None:
-        """Be the one that came after this one in the same folder."""
+        """Stand for the newer server that runs in this folder now."""
         self.owned, self.pid, self.keeper = other.owned, other.pid, other.keeper
 
     def __enter__(self) -> Self:
@@ -106,8 +106,8 @@ def start(
 ) -> EmbeddedPostgres:
     """Attach to the server of this folder, or start one. May be called from any thread.
 
-    With a `port` (0: any free one) it also listens on loopback. `settings` come on top of SETTINGS, and only for
-    a server that is started here; one that runs already keeps its own.
+    With a `port` (0: any free one) the server also listens on loopback. `settings` are added to SETTINGS, for a server
+    that is started here; one that runs already keeps its own.
     """
     home = state_dir.resolve() / "postgres"
     with _explained(home):
@@ -142,13 +142,13 @@ def stop(state_dir: Path) -> bool:
             return record is not None and was_running
 
 
-# Starting and stopping
+# --- starting and stopping
 
 
 def _settled(home: Path) -> Record | None:
-    """The server that is here to stay, or None once nothing of an earlier one is left.
+    """Return the record of a server that stays, or None once nothing of an earlier one is left.
 
-    A server whose owner was killed is about to end, so it is waited for; one that stays all the same is taken.
+    A server whose owner was killed is about to end, so wait for that. If it stays all the same, it is used.
     """
 
     def stays() -> bool:
@@ -234,9 +234,9 @@ def _server_arguments(home: Path, socket_dir: Path, port: int | None, settings: 
 
 def _socket_folder(home: Path, port: int) -> Path:
     path = str(home / f".s.PGSQL.{port}")
-    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH and "," not in path:  # a comma parts two hosts in a dsn
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH and "," not in path:  # a comma separates two hosts in a dsn
         return home
-    return Path(tempfile.mkdtemp(prefix="pulse-"))  # only we may enter it
+    return Path(tempfile.mkdtemp(prefix="pulse-"))  # only this user may enter it
 
 
 def _free_port() -> int:
@@ -245,7 +245,7 @@ def _free_port() -> int:
 
 
 def _end(home: Path, record: Record) -> None:
-    """Stop the server and wait until it is gone."""
+    """Stop the server and wait until it has ended."""
     for ending, patience in ENDINGS:
         if is_held(home) and record.place == this_place():
             with suppress(ProcessLookupError):
@@ -256,7 +256,7 @@ def _end(home: Path, record: Record) -> None:
 
 
 def _forget(home: Path) -> None:
-    """Remove what a server that is gone has left, lest a reused pid make Postgres think it is still there."""
+    """Remove what an ended server has left. If its pid is reused, Postgres would think that it still runs."""
     record = read_record(home)
     if record is None:
         return

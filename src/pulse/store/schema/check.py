@@ -1,4 +1,4 @@
-"""Does the schema still suit this release? Asked again and again, over a connection that is open anyway."""
+"""Does the schema still suit this release? A process asks again and again, over a connection that is open anyway."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
 -- name: read_schema()
--- How far it is migrated, and the oldest release it still works with.
+-- Read how far the schema is migrated, and the oldest version of the code that works with it.
 select coalesce(max(version), 0) as version, coalesce(max(works_from), 0) as works_from from pulse.migrations;

@@ -1,12 +1,12 @@
-"""How does the schema come to be, and how do a process and a schema of different ages get on?
+"""How is the schema made and changed, and which releases work with which schema?
 
-Numbered files, applied one statement at a time, each of which can be run again. Several processes may do this at
-once: there is no lock, so a statement that loses a race is simply tried again and finds its work done. A file that
+Numbered files are applied one statement at a time, and each statement can be run again. Several processes may do this
+at once: there is no lock, so a statement that loses a race is simply tried again and finds its work done. A file that
 was cut short is run again from its start.
 
 Each file states the oldest code that still works on the schema after it (`works with code from: N`, where N is the
-newest migration that code knows), and this release states the oldest schema it works on. Within that range old and
-new processes run side by side; outside it they say so and stop.
+newest migration that this code knows), and this release states the oldest schema that it works on. Within that range
+old and new processes run side by side; outside it they say so and stop.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
     from pulse.settings import Settings
 
-OLDEST_SCHEMA = 14  # the oldest this release works on
+OLDEST_SCHEMA = 14  # the oldest that this release works on
 RACE_TRIES = 50
-# Never queue behind a long reader with everyone behind us. Local, as a pooler would hand a session's on to others.
+# Never queue behind a long transaction, with everybody else queueing behind us. SET LOCAL, because behind a pooler a
+# setting of the session would reach other clients.
 LOCK_PATIENCE = "set local lock_timeout = '2s';\n"
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _WORKS_FROM = re.compile(r"^-- works with code from: (\d+)$", re.MULTILINE)
 
-# What a statement meets when another process does the same in the same instant.
+# The errors of a statement when another process does the same at the same instant.
 RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateTableError,
@@ -56,7 +57,7 @@ class Migration(NamedTuple):
 
 
 class SchemaState(NamedTuple):
-    version: int  # 0: there is none
+    version: int  # 0 if there is no schema
     works_from: int
     buckets: int
 
@@ -79,7 +80,7 @@ def _read(version: int, name: str, text: str) -> Migration:
 
 
 def split(text: str) -> list[str]:
-    """A statement ends at a semicolon at the end of a line, unless that is a comment or a $$ body is open."""
+    """Split a text into statements. One ends with a semicolon at the end of a line, not in a comment or a $$ body."""
     statements: list[str] = []
     lines: list[str] = []
     is_open = False
@@ -95,12 +96,12 @@ def split(text: str) -> list[str]:
 
 
 def newest() -> int:
-    """Return the version of the last migration. Every start asks for it, so the files themselves are not read."""
+    """Return the version of the last migration. Every start asks for it, so it does not read the files themselves."""
     return int(_find_files()[-1][0][1])
 
 
 def render(settings: Settings) -> str:
-    """All of it as one script, for those who apply their DDL by other means."""
+    """Return all migrations as one script, for people who apply DDL with a tool of their own."""
     parts = [statement for migration in load_migrations() for statement in _steps(migration, settings)]
     return in_schema("\n\n".join([*_foundation(settings), *parts]), settings.schema) + "\n"
 
@@ -125,7 +126,7 @@ def _steps(migration: Migration, settings: Settings) -> list[str]:
 
 
 async def migrate(settings: Settings) -> list[Migration]:
-    """Apply what is missing; answers with what was applied."""
+    """Apply the missing migrations, and return them."""
     conn = await connect_checked(settings)
     try:
         state = await read_state(conn, settings.schema)
@@ -162,7 +163,7 @@ async def _apply(conn: asyncpg.Connection, sql: str, schema: str) -> None:
 
 
 async def check(settings: Settings) -> SchemaState:
-    """Read the schema's age and refuse one outside the range this release works with."""
+    """Read the version of the schema, and refuse one that this release does not work with."""
     return _checked(await read_age(settings), settings.schema)
 
 
@@ -188,7 +189,7 @@ async def read_age(settings: Settings) -> SchemaState:
 
 
 def mismatch(state: SchemaState, schema: str) -> str | None:
-    """Why this release and that schema do not go together, or None."""
+    """Return why this release does not work with that schema, or None if it does."""
     if state.version == 0:
         return f"the database has no schema {schema!r} yet: run `pulse migrate`"
     if state.version < OLDEST_SCHEMA:
@@ -205,7 +206,7 @@ def mismatch(state: SchemaState, schema: str) -> str | None:
 
 
 async def read_state(conn: asyncpg.Connection | Connection, schema: str) -> SchemaState:
-    """What is there, without assuming that anything is."""
+    """Read the state of the schema, which may not exist."""
     [found] = await conn.fetch("select to_regclass($1) is not null as is_there", f'"{schema}".migrations')
     if not found["is_there"]:
         return SchemaState(0, 0, 0)
@@ -226,7 +227,7 @@ async def _connect(settings: Settings) -> asyncpg.Connection:
 
 
 async def drop_schema(settings: Settings) -> None:
-    """Remove everything of ours, jobs and all. For schemas made for a while: a benchmark's, a test's."""
+    """Drop the schema with all its jobs. This is for schemas of benchmarks and tests."""
     conn = await _connect(settings)
     try:
         await conn.execute(f'drop schema if exists "{settings.schema}" cascade')

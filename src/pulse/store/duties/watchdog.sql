@@ -1,8 +1,9 @@
 -- name: look_at_leases(buckets, lease, longest_gap, spacing)
--- Note that the fleet looks at leases now; answers with the instant before which an ended lease may be taken away, and with
--- the buckets that have ended ones (docs/decisions/0039).
--- Written at most once in `spacing`, however many processes look. The update that changes nothing takes the lock that
--- heartbeats need: while they must wait for somebody's lock on the table, so must this, and no look is noted.
+-- Note that somebody looks at the leases now. Returns the instant before which an ended lease may be taken away, how
+-- long until that is so of all leases, and the buckets that have ended ones (docs/decisions/0039).
+-- The look is written at most once per :spacing, however many processes look. The update that changes nothing takes the
+-- lock on the table that heartbeats need: while they have to wait for somebody's lock, this waits too, and no look is
+-- noted.
 with patience as materialized (
     select set_config('lock_timeout', '500', true)
 ),
@@ -54,12 +55,3 @@ select ended_before, until_steady, array(
     ) as expired
 ) as buckets
 from judging;
-
--- name: try_to_write()
--- Write something that changes nothing: the row of those who watch, as it is.
-with patience as materialized (
-    select set_config('lock_timeout', '500', true)
-)
-insert into pulse.watch (seen_at, steady_since, judged_to)
-select '-infinity', '-infinity', '-infinity' from patience
-on conflict (only_row) do update set seen_at = watch.seen_at;

@@ -1,0 +1,1 @@
+"""Statements on schedules and on the log of what they fired."""
