@@ -1,5 +1,5 @@
-"""The README's first job and the tutorial, word for word: from an empty folder to a finished job, a failed one and its
-replay."""
+"""The README's installation and first job and the tutorial, word for word: from an empty folder to a finished job, a
+failed one and its replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from pulse.store.embedded import server as embedded
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text().partition("## The first job")[2].partition("\n## ")[0]
+README = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## What you write")[0]
 PAGE = (ROOT / "docs" / "tutorial" / "first-job.md").read_text()
 FIRST, _, REST = PAGE.partition("## When it fails")
 PATIENCE = 60.0  # seconds, on a machine that has much else to do

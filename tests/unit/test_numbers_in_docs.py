@@ -98,3 +98,15 @@ MINUTES = f"{LONGEST_RETRY // timedelta(minutes=1)} minutes"
 )
 def test_a_number_that_is_no_setting_is_the_one_in_the_code(page: str, sentence: str) -> None:
     assert sentence in re.sub(r"\s+", " ", (ROOT / page).read_text())
+
+
+def test_the_readme_has_the_figures_of_the_last_comparison() -> None:
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    rows = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
+    [bare, pulse, pgqueuer, procrastinate] = [row.split("|")[1:-1] for row in rows if re.match(r"\|.*\d,\d{3}", row)]
+    half, slowest = pulse[3].strip().split(" / ")
+
+    assert f"Pulse drained {pulse[1].strip()} jobs a second" in readme
+    assert f"{bare[2].strip()} of what bare SQL does" in readme
+    assert f"{pgqueuer[2].strip()} times pgqueuer and {procrastinate[2].strip()} times procrastinate" in readme
+    assert f"{half} ms (p50) and {slowest} ms (p99)" in readme

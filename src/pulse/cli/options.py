@@ -22,7 +22,7 @@ EVERYWHERE = "Everywhere"
 
 
 class JobId(click.ParamType[UUID]):
-    """The id of a job, whole: docs/decisions/0041."""
+    """The id of a job, whole: docs/decisions/0040."""
 
     name = "id"
 

@@ -41,7 +41,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN40
     \b
     Examples:
       pulse schedules create report --task shop.report --cron '0 9 * * 1-5'
-      pulse schedules create act_on_all --task shop.act_on_all --every 15m --overlap skip
+      pulse schedules create sweep --task shop.sweep --every 15m --overlap skip
       pulse schedules create launch --task shop.launch --run-at 2026-12-31T18:00:00Z
       pulse schedules create ping --task shop.ping --payload '{"n": 1}' --delay 10m
 

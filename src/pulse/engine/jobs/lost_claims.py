@@ -4,7 +4,7 @@ The claim may have been committed: then its jobs are leased to workers that know
 be charged when the lease ends, and a job with one attempt would be a dead letter that never ran. So a claimer notes the
 answers that were lost, and gives back what is leased to those workers and not held by them, as soon as the database
 answers; and again until the lease of such a claim would have ended, because a statement that was held up on its way may
-be carried out late (docs/decisions/0037).
+be carried out late (docs/decisions/0036).
 """
 
 from __future__ import annotations

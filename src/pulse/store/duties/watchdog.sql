@@ -1,6 +1,6 @@
 -- name: look_at_leases(buckets, lease, longest_gap, spacing)
 -- Note that somebody looks at the leases now. Returns the instant before which an ended lease may be taken away, how
--- long until that is so of all leases, and the buckets that have ended ones (docs/decisions/0039).
+-- long until that is so of all leases, and the buckets that have ended ones (docs/decisions/0038).
 -- The look is written at most once per :spacing, however many processes look. The update that changes nothing takes the
 -- lock on the table that heartbeats need: while they have to wait for somebody's lock, this waits too, and no look is
 -- noted.
