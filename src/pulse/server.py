@@ -203,7 +203,7 @@ async def open_server(settings: Settings, *, admitted: bytes | None = None) -> A
     """A running server; what the block has not drained is ended with it. Without a token it lets in whoever shows the
     secret with the hash `admitted`."""
     async with open_engine(settings, has_callers=True) as engine:
-        has_tokens = await engine.tokens.is_anything_there()
+        has_tokens = await engine.tokens.has_any()
         access = Access(
             engine.tokens if has_tokens else None,
             calls_per_second=settings.calls_per_second,

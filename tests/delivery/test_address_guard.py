@@ -75,7 +75,7 @@ async def test_an_alarm_that_was_set_under_other_rules_is_held_to_those_of_now(d
     async with a_deliverer(resolve=lambda _: [PUBLIC], alarm_ports="443") as deliverer:
         found = await deliverer.deliver(a_wake("https://public.test:8443/"), secrets=[])
 
-    assert found.error == "port 8443 is not one alarms may call (443): see PULSE_ALARM_PORTS"
+    assert found.error == "the port must be one of PULSE_ALARM_PORTS (443), not 8443"
     assert dials.addresses == []
 
 
@@ -161,7 +161,7 @@ async def test_a_name_that_leads_outside_as_well_is_called_on_no_port_but_those_
     async with a_deliverer(resolve=lambda _: addresses, **rules) as deliverer:
         found = await deliverer.deliver(a_wake(f"{scheme}://name.test:{canary.port}/"), secrets=[])
 
-    assert found.error == f"port {canary.port} is not one alarms may call (80, 443): see PULSE_ALARM_PORTS"
+    assert found.error == f"the port must be one of PULSE_ALARM_PORTS (80, 443), not {canary.port}"
     assert (dials.addresses, canary.connections) == ([], 0)
 
 
@@ -180,7 +180,7 @@ async def test_a_name_that_is_bound_anew_to_the_outside_reaches_no_other_port(ca
         later = await deliverer.deliver(a_wake(url), secrets=[])
 
     assert (first.is_success, pooled.is_success) == (True, True)
-    assert later.error == f"port {canary.port} is not one alarms may call (443): see PULSE_ALARM_PORTS"
+    assert later.error == f"the port must be one of PULSE_ALARM_PORTS (443), not {canary.port}"
     assert dials.addresses == ["127.0.0.1"]
 
 
@@ -189,7 +189,7 @@ async def test_a_port_that_is_not_for_all_is_refused_when_the_alarm_is_set_unles
     target = check_target("https://name.test:8015/", rules)
 
     await check_resolves(target, rules, 1.0, resolve=lambda _: ["127.0.0.1", "10.1.2.3"])
-    with pytest.raises(InvalidTarget, match="port 8015 is not one alarms may call"):
+    with pytest.raises(InvalidTarget, match=r"the port must be one of PULSE_ALARM_PORTS \(.*\), not 8015"):
         await check_resolves(target, rules, 1.0, resolve=lambda _: ["10.1.2.3", PUBLIC])
     with pytest.raises(InvalidTarget, match="not a public address"):
         await check_resolves(target, rules, 1.0, resolve=lambda _: ["10.1.2.3", "10.2.0.1"])
@@ -202,7 +202,7 @@ async def test_a_port_that_is_not_for_all_is_refused_while_its_name_cannot_be_lo
     rules = Rules.read("127.0.0.0/8", "443", plain_http=False)
 
     with pytest.raises(
-        InvalidTarget, match=r"port 8015 is called only in PULSE_ALARM_NETWORKS, and name.test cannot be"
+        InvalidTarget, match=r"port 8015 is allowed in PULSE_ALARM_NETWORKS only, and name.test cannot be"
     ):
         await check_resolves(check_target("https://name.test:8015/", rules), rules, 1.0, resolve=nobody)
 
@@ -220,7 +220,7 @@ def test_a_socket_for_a_port_that_may_not_be_called_is_not_even_made() -> None:
 
     make((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.1.0.1", 22))).close()
     make((socket.AF_INET, socket.SOCK_STREAM, 0, "", (PUBLIC, 443))).close()
-    with pytest.raises(PermissionError, match="port 22 is not one alarms may call"):
+    with pytest.raises(PermissionError, match=r"the port must be one of PULSE_ALARM_PORTS \(.*\), not 22"):
         make((socket.AF_INET, socket.SOCK_STREAM, 0, "", (PUBLIC, 22)))
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pulse.delivery.breaker import FIRST_WHILE, LONGEST_WHILE, Breakers
+from pulse.delivery.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breakers
 
 HERE = "https://example.com:443"
 
@@ -56,8 +56,8 @@ def test_ten_failures_in_a_row_open_it(breakers: Breakers) -> None:
     results(breakers, "x")
 
     assert breakers.may_start(HERE) == 0
-    assert breakers.open_until(HERE) == FIRST_WHILE
-    assert breakers.reason(HERE) == "10 failures in a row; the last: HTTP 503 Service Unavailable"
+    assert breakers.open_until(HERE) == FIRST_PAUSE
+    assert breakers.reason(HERE) == "10 failures in a row; the last error: HTTP 503 Service Unavailable"
 
 
 def test_a_success_in_between_begins_the_row_anew(breakers: Breakers) -> None:
@@ -73,7 +73,7 @@ def test_seven_of_ten_open_it(breakers: Breakers) -> None:
     results(breakers, "x")
 
     assert breakers.may_start(HERE) == 0
-    assert breakers.reason(HERE) == "7 of 10 failed within 5 minutes; the last: HTTP 503 Service Unavailable"
+    assert breakers.reason(HERE) == "7 of 10 failed within 5 minutes; the last error: HTTP 503 Service Unavailable"
 
 
 def test_fewer_do_not(breakers: Breakers) -> None:
@@ -90,7 +90,7 @@ def test_what_is_older_than_five_minutes_does_not_count(breakers: Breakers, cloc
     assert breakers.may_start(HERE) == 16
     results(breakers, "x")
 
-    assert breakers.reason(HERE) == "9 of 10 failed within 5 minutes; the last: HTTP 503 Service Unavailable"
+    assert breakers.reason(HERE) == "9 of 10 failed within 5 minutes; the last error: HTTP 503 Service Unavailable"
 
 
 def test_old_failures_are_forgotten_as_well(breakers: Breakers, clock: Clock) -> None:
@@ -122,7 +122,7 @@ def test_a_try_that_succeeds_closes_it(breakers: Breakers, clock: Clock) -> None
     results(breakers, "x" * 9)
     assert breakers.may_start(HERE) == 16
     results(breakers, "x")
-    assert breakers.open_until(HERE) == FIRST_WHILE  # it begins with the short while again
+    assert breakers.open_until(HERE) == FIRST_PAUSE  # it begins with the short while again
 
 
 def test_each_try_that_fails_doubles_the_while(breakers: Breakers, clock: Clock) -> None:
@@ -136,7 +136,7 @@ def test_each_try_that_fails_doubles_the_while(breakers: Breakers, clock: Clock)
         results(breakers, "x")
 
     assert whiles == [30, 60, 120, 240, 480, 900, 900]
-    assert breakers.reason(HERE) == "failed again when tried; the last: HTTP 503 Service Unavailable"
+    assert breakers.reason(HERE) == "another try failed; the last error: HTTP 503 Service Unavailable"
 
 
 def test_what_was_under_way_when_it_opened_has_no_say(breakers: Breakers) -> None:
@@ -144,13 +144,13 @@ def test_what_was_under_way_when_it_opened_has_no_say(breakers: Breakers) -> Non
         breakers.started(HERE)
     for _ in range(10):
         breakers.ended(HERE, False, "no answer")
-    assert breakers.open_until(HERE) == FIRST_WHILE
+    assert breakers.open_until(HERE) == FIRST_PAUSE
 
     for _ in range(5):
         breakers.ended(HERE, False, "no answer")
     breakers.ended(HERE, True)
 
-    assert (breakers.may_start(HERE), breakers.open_until(HERE)) == (0, FIRST_WHILE)
+    assert (breakers.may_start(HERE), breakers.open_until(HERE)) == (0, FIRST_PAUSE)
 
 
 def test_nobody_tries_while_something_is_under_way(breakers: Breakers, clock: Clock) -> None:
@@ -172,7 +172,7 @@ def test_asking_makes_nothing_known(breakers: Breakers) -> None:
 
 
 def test_the_longest_idle_are_forgotten(clock: Clock) -> None:
-    breakers = Breakers(4, clock=clock, most=100)
+    breakers = Breakers(4, clock=clock, max_destinations=100)
     breakers.started("busy")
     for number in range(1_000):
         results(breakers, ".", f"d{number}")
@@ -254,7 +254,7 @@ class AnyHistory(RuleBasedStateMachine):
             assert may == 4 - self.in_flight
         elif remaining > 0:
             assert may == 0
-            assert remaining <= LONGEST_WHILE
+            assert remaining <= LONGEST_PAUSE
             assert self.breakers.reason(HERE)
         else:
             assert may == (0 if self.in_flight else 1)

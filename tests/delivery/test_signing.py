@@ -91,10 +91,10 @@ def test_versions_we_do_not_know_are_passed_over() -> None:
         ({"webhook-id": ""}, "webhook-id is missing"),
         ({"webhook-timestamp": ""}, "webhook-timestamp is missing"),
         ({"webhook-signature": ""}, "webhook-signature is missing"),
-        ({"webhook-timestamp": "soon"}, "not a number"),
-        ({"webhook-timestamp": "-1"}, "not a number"),
-        ({"webhook-timestamp": "9" * 5000}, "not a number"),
-        ({"webhook-timestamp": "١٦١٤٢٦٥٣٣٠"}, "not a number"),
+        ({"webhook-timestamp": "soon"}, "must be a number of seconds"),
+        ({"webhook-timestamp": "-1"}, "must be a number of seconds"),
+        ({"webhook-timestamp": "9" * 5000}, "must be a number of seconds"),
+        ({"webhook-timestamp": "١٦١٤٢٦٥٣٣٠"}, "must be a number of seconds"),
         ({"webhook-timestamp": str(TIMESTAMP + 1)}, "none of the signatures"),
         ({"webhook-id": ID + "x"}, "none of the signatures"),
         ({"webhook-signature": SIGNATURE[:-2] + "A="}, "none of the signatures"),
@@ -123,7 +123,7 @@ def test_another_body_or_secret_is_refused(body: bytes, secrets: str | list[str]
 
 @pytest.mark.parametrize("away", [timedelta(minutes=5, seconds=1), -timedelta(minutes=5, seconds=1)])
 def test_what_is_too_old_or_too_new_is_refused(away: timedelta) -> None:
-    with pytest.raises(InvalidSignature, match=r"too (old|new): more than 300 s"):
+    with pytest.raises(InvalidSignature, match=r"too (old|new): it is more than 300 s"):
         verify_signature(BODY, HEADERS, SECRET, now=NOW + away)
 
 

@@ -103,7 +103,7 @@ async def test_an_alarm_without_a_url_needs_a_default_target() -> None:
     async with a_deliverer() as deliverer:
         found = await deliverer.deliver(a_wake(None), secrets=[])
 
-    assert found.error == "the alarm names no url and PULSE_ALARM_TARGET is not set"
+    assert found.error == "the alarm must have a url, because PULSE_ALARM_TARGET is not set"
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -328,7 +328,7 @@ async def test_nothing_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPat
 
 async def test_no_error_of_the_client_is_without_words() -> None:
     """A new kind of aiohttp's becomes its name, never an exception of ours and never a URL."""
-    from pulse.delivery.webhook import _words_of
+    from pulse.delivery.webhook import _describe_error
 
-    assert _words_of(aiohttp.InvalidURL("http://x/?token=hunter2")) == "the wake could not be sent: InvalidURL"
+    assert _describe_error(aiohttp.InvalidURL("http://x/?token=hunter2")) == "the wake could not be sent: InvalidURL"
     assert isinstance(a_deliverer(), Deliverer)

@@ -692,6 +692,6 @@ async def test_whether_a_stream_may_go_on_follows_its_token(tokens: Tokens, cloc
     await tokens.revoke("web")
     assert [await access.still_allowed(callers[name]) for name in ("web", "short")] == [False, True]
     await clock.advance(timedelta(minutes=1))
-    tokens._asked_at = float("-inf")
+    tokens._refreshed_at = float("-inf")
     assert not await access.still_allowed(callers["short"])
     assert await access.still_allowed(LOCAL)

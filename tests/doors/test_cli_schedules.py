@@ -905,9 +905,9 @@ def test_a_backfill_in_json(pulse: Pulse) -> None:
     [
         (["--from", "2d"], 2, "--to"),
         (["--from", "yesterday", "--to", "0s"], 2, "neither a time"),
-        (["--from", "1d", "--to", "2d"], 1, "start must be before the end"),
-        (["--from", "1d", "--to", "2100-01-01T00:00Z"], 1, "end must be at most now"),
-        ([*STRETCH, "--limit", "2"], 1, "give a shorter stretch or a larger limit"),
+        (["--from", "1d", "--to", "2d"], 1, "start must be before end"),
+        (["--from", "1d", "--to", "2100-01-01T00:00Z"], 1, "end must be now or earlier"),
+        ([*STRETCH, "--limit", "2"], 1, "limit must be large enough for all occurrences"),
         ([*STRETCH, "--limit", "10001"], 2, "1<=x<=1000"),
     ],
 )

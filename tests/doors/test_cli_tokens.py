@@ -102,12 +102,12 @@ def test_a_token_is_revoked_once_and_stays_so(pulse: Pulse) -> None:
     ("args", "code", "words"),
     [
         (["create", "web"], 2, "--scope"),
-        (["create", "web", "--scope", "sumbit"], 1, "it is submit, submit:TOPIC, work"),
-        (["create", "web", "--scope", "operate:mail"], 1, "write operate alone"),
+        (["create", "web", "--scope", "sumbit"], 1, "scope must be submit, submit:TOPIC, work"),
+        (["create", "web", "--scope", "operate:mail"], 1, "scope must be operate alone"),
         (["create", "we b", "--scope", "submit"], 1, "letters, digits"),
         (["create", "web", "--scope", "submit", "--expires", "soon"], 2, "not a duration"),
         (["create", "web", "--scope", "submit", "--expires", "0s"], 1, "from one second"),
-        (["create", "taken", "--scope", "submit"], 4, "is there already"),
+        (["create", "taken", "--scope", "submit"], 4, "already exists"),
         (["revoke", "nobody"], 3, "no token 'nobody'"),
     ],
 )

@@ -230,7 +230,7 @@ async def test_a_session_ends_by_itself(
     if length is LIFETIME:
         await conn.execute("update pulse.sessions set seen_at = seen_at + interval '6 days 23 hours'")
     await clock.advance(length)
-    closed.http.server._engine.sessions._found.clear()
+    closed.http.server._engine.sessions._cache.clear()
 
     assert (await closed.http.client.get("/")).status_code == 303
     await engine.duties.prune()
@@ -241,7 +241,7 @@ async def test_a_session_that_is_used_goes_on(closed: Closed, clock: FrozenClock
     await closed.sign_in(closed.secrets["admin"])
     for _ in range(3):
         await clock.advance(IDLE - timedelta(minutes=1))
-        closed.http.server._engine.sessions._found.clear()
+        closed.http.server._engine.sessions._cache.clear()
         assert (await closed.http.client.get("/")).status_code == 200
 
 

@@ -43,7 +43,7 @@ async def test_an_alarm_is_set_and_set_again(http: Http, engine: Engine, conn: C
     assert sorted(form["headers"].split("\r\n")) == ["Authorization: …", "X-Cup: …"]
     again = form | {"kind": "cron", "cron": "@hourly", "label": "Tea time"}
     elsewhere = again | {"url": f"{URL}elsewhere"}
-    assert "give the value itself" in await refused(http, f"/alarms/{own.id}/edit", **elsewhere)
+    assert "must have its value" in await refused(http, f"/alarms/{own.id}/edit", **elsewhere)
     again["headers"] = "Authorization: Bearer y\r\nX-Cup: …"
     assert (await post(http, f"/alarms/{own.id}/edit", **again)).status_code == 204
     after = await engine.alarms.get(own.id)

@@ -146,7 +146,7 @@ async def test_a_stream_ends_with_its_session_even_if_there_is_no_news(
 ) -> None:
     monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
     monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 0.05)
-    monkeypatch.setattr("pulse.engine.sessions.BELIEVED_FOR", 0.0)
+    monkeypatch.setattr("pulse.engine.sessions.CACHED_FOR", 0.0)
     await closed.sign_in(closed.secrets["admin"])
     word = await closed.word()
     async with following(closed.http, "/live/workers") as news, asyncio.timeout(10):
@@ -298,7 +298,7 @@ async def test_an_alarm_that_was_cancelled_while_it_was_paused_does_not_go_on(se
         answer = await post(http, f"/alarms/{alarm.id}/resume")
 
     assert answer.status_code == 409
-    assert "is cancelled: set it anew" in answer.headers["hx-trigger"]
+    assert "is cancelled: set a new one" in answer.headers["hx-trigger"]
 
 
 async def test_a_word_of_what_was_done_is_one_header_whatever_it_names(open_http: Http) -> None:

@@ -83,11 +83,11 @@ async def test_a_name_that_is_taken_in_another_topic_says_nothing_of_what_is_the
     await engine.schedules.create(a_schedule("payroll"))
 
     with pytest.raises(ScheduleExists) as blind:
-        await engine.schedules.told_to(lambda topic: topic == "mail").create(a_schedule("mail"))
+        await engine.schedules.disclosing_to(lambda topic: topic == "mail").create(a_schedule("mail"))
     with pytest.raises(ScheduleExists, match="another topic"):
         await engine.schedules.create(a_schedule("mail"))
 
-    assert str(blind.value) == "schedule 'report' is there already: choose another name"
+    assert str(blind.value) == "schedule 'report' already exists: choose another name"
 
 
 async def test_nor_do_the_doors_to_a_token_that_may_not_follow_that_topic(engine: Engine, settings: Settings) -> None:
@@ -101,7 +101,7 @@ async def test_nor_do_the_doors_to_a_token_that_may_not_follow_that_topic(engine
         metadata = (("authorization", f"Bearer {secret}"),)
         over_grpc = await refused_by_grpc(client.schedules.CreateSchedule(request, metadata=metadata))
 
-    assert over_http[2] == over_grpc.message == "schedule 'report' is there already: choose another name"
+    assert over_http[2] == over_grpc.message == "schedule 'report' already exists: choose another name"
 
 
 @pytest.mark.parametrize("move", ["edit", "pause", "resume", "delete", "trigger"])

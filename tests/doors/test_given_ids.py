@@ -64,7 +64,7 @@ def with_id(job_id: UUID, **given: object) -> NewJob:
     "own", [fire_id(NAMESPACE, datetime.fromisoformat("2030-01-01T00:00Z"), 0), uuid5(NAMESPACE, "x")]
 )
 def test_an_id_that_only_the_server_makes_is_refused_with_those_that_are_not(own: UUID) -> None:
-    with pytest.raises(InvalidOption, match=r"must be a uuid of version 7 or 4, not [58]"):
+    with pytest.raises(InvalidOption, match=r"must be a uuid of version 7 or 4 \(only the server makes"):
         NewJob(task="mail", id=own)
     with pytest.raises(InvalidOption, match="only the server makes"):
         check_given_id("id", own)
@@ -98,7 +98,7 @@ async def test_sql_refuses_them_too_and_takes_the_others(conn: Connection, setti
     sql = "select pulse.enqueue('mail', '{}', jsonb_build_object('id', $1::text))"
 
     for own in (uuid5(uuid4(), "x"), keyed_id(b"secret", "x")):
-        with pytest.raises(asyncpg.PostgresError, match=r"of version 7 or 4, not [58]"):
+        with pytest.raises(asyncpg.PostgresError, match=r"of version 7 or 4 \(only the server makes"):
             await conn.fetch(sql, str(in_bucket(own, bucket)))
 
     allowed = in_bucket(uuid4(), bucket)

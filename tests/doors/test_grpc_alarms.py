@@ -296,7 +296,7 @@ async def test_a_name_is_replaced_and_a_key_is_kept(alarms: Waking) -> None:
 
     assert (second.alarm.id, second.alarm.revision, second.is_new) == (first.id, 2, True)
     assert (again.alarm, again.is_new) == (keyed.alarm, False)
-    with pytest.raises(AlarmExists, match="'k' was used for another alarm"):
+    with pytest.raises(AlarmExists, match="'k' was already used for another alarm"):
         await alarms.set(an_alarm(idempotency_key="k"))
 
 
@@ -626,7 +626,7 @@ async def test_a_stranger_cannot_take_an_id_to_see_what_is_behind_it(engine: Eng
     hers = (await engine.alarms.set(an_alarm(owner="ada", payload='"hers"'))).alarm
 
     async with remotely(engine, caller=lambda: a_caller("bob", "alarms:bob")) as alarms:
-        with pytest.raises(InvalidOption, match="another alarm's"):
+        with pytest.raises(InvalidOption, match="must be new for each alarm"):
             await alarms.set(an_alarm(), own_id=hers.id)
 
 

@@ -178,7 +178,7 @@ def figures(submitted: dict[str, int]) -> Figures:
 
 def test_the_busiest_topics_have_labels_and_the_rest_are_added_up() -> None:
     labels, seen = TopicLabels(), figures({f"t{n}": n for n in range(300)})
-    labels.see(seen)
+    labels.update(seen)
 
     found = read(write(metrics.of_jobs(seen, labels)))
     submitted = {dict(at)["topic"]: jobs for (name, at), jobs in found.items() if name == "pulse_jobs_submitted_total"}
@@ -190,12 +190,12 @@ def test_the_busiest_topics_have_labels_and_the_rest_are_added_up() -> None:
 
 
 def test_who_has_a_label_keeps_it_until_the_topic_is_gone() -> None:
-    labels = TopicLabels(most=2)
-    labels.see(figures({"a": 5, "b": 4, "c": 1}))
-    labels.see(figures({"a": 5, "b": 4, "c": 100}))
+    labels = TopicLabels(limit=2)
+    labels.update(figures({"a": 5, "b": 4, "c": 1}))
+    labels.update(figures({"a": 5, "b": 4, "c": 100}))
 
     assert [labels.of(topic) for topic in "abc"] == ["a", "b", "(other)"]
-    labels.see(figures({"a": 5, "c": 100, "d": 1}))
+    labels.update(figures({"a": 5, "c": 100, "d": 1}))
     assert [labels.of(topic) for topic in "acd"] == ["a", "(other)", "d"], "counters of the others must not fall"
 
 

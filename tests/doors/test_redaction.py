@@ -268,13 +268,13 @@ async def test_what_was_read_masked_cannot_be_written_back(marked: Settings) -> 
             assert (status, code) == (400, "invalid_payload"), route
             assert "give the value itself" in message
         async with open_remote_engine(replace(marked, server_url=f"grpc://{http.server.address}")) as engine:
-            with pytest.raises(InvalidPayload, match="leave payload out to keep what is there"):
+            with pytest.raises(InvalidPayload, match="leave payload out to keep the present one"):
                 await engine.schedules.edit("daily", {"payload": json.dumps(masked)})
         changed = ["schedules", "edit", "daily", "--payload", json.dumps(masked)]
         told = {"PULSE_DATABASE_URL": marked.database_url, "PULSE_REDACT": REDACT}
         refused = await asyncio.to_thread(call, *changed, **told)
         assert refused.exit_code != 0
-        assert "leave payload out to keep what is there" in refused.output
+        assert "leave payload out to keep the present one" in refused.output
     async with open_engine(marked) as engine:
         tools = {tool.name: tool for tool in TOOLS}
         with pytest.raises(InvalidPayload, match="give the value itself"):

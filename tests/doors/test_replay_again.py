@@ -143,8 +143,8 @@ async def test_a_replay_that_is_repeated_because_its_answer_was_lost(
     outcomes = await engine.jobs.replay_many(dead)
 
     assert await replays(settings) == [1] * DEAD
-    assert {str(problem).partition(" has ")[2] for problem in outcomes.values()} == {
-        "become DEAD_LETTERED since this began, so it was left alone"
+    assert {str(problem).partition(" became ")[2] for problem in outcomes.values()} == {
+        "DEAD_LETTERED after this began, so it was left alone"
     }
 
 

@@ -264,7 +264,7 @@ def test_two_servers_do_not_share_a_port(tmp_path: Path, env: dict[str, str]) ->
 
 @pytest.mark.parametrize("listen", ["nonsense:port", "8701", "grpc://127.0.0.1:1"])
 def test_an_address_that_cannot_be_read(tmp_path: Path, env: dict[str, str], listen: str) -> None:
-    assert "write host:port" in refusal(tmp_path, "--listen", listen, **env)
+    assert "listen must be host:port" in refusal(tmp_path, "--listen", listen, **env)
 
 
 def test_a_host_that_is_not_this_machine(tmp_path: Path, env: dict[str, str], cards: Cards) -> None:

@@ -208,7 +208,7 @@ async def test_cancelling_is_final_and_can_be_repeated(engine: Engine) -> None:
     assert await engine.alarms.cancel(alarm.id) == cancelled
     with pytest.raises(AlarmConflict, match="was cancelled"):
         await engine.alarms.fire(alarm.id)
-    with pytest.raises(AlarmConflict, match="only an active one"):
+    with pytest.raises(AlarmConflict, match="only an active alarm"):
         await engine.alarms.pause(alarm.id)
 
 
@@ -275,7 +275,7 @@ async def test_another_call_after_it_replaces_it_again(engine: Engine, clock: Fr
 async def test_the_id_of_someone_elses_alarm_shows_nothing_of_it(engine: Engine) -> None:
     hers = await set_one(engine, payload='"secret"')
 
-    with pytest.raises(InvalidOption, match="another alarm's"):
+    with pytest.raises(InvalidOption, match="must be new for each alarm"):
         await engine.alarms.set(an_alarm(owner="bob"), own_id=hers.id)
 
     assert await count(engine) == 1
@@ -362,7 +362,7 @@ async def test_hidden_headers_go_nowhere_else(engine: Engine, other: dict[str, A
     given: dict[str, Any] = {"name": "tea", "headers": {"x-key": "one"}}
     first = await set_one(engine, **given)
 
-    with pytest.raises(InvalidAlarm, match="give the value itself"):
+    with pytest.raises(InvalidAlarm, match="must have its value"):
         await set_one(engine, **given | {"headers": first.headers} | other)
 
 

@@ -221,7 +221,7 @@ async def test_dead_rows_are_not_removed(healthy: Settings, own_server: str, adm
     found = (await findings(healthy))["bloat"]
 
     assert found[0].text == "autovacuum is off for tallies"
-    assert found[1].text.startswith("tallies has 11,000 dead rows beside 0 live ones; vacuumed never")
+    assert found[1].text.startswith("tallies has 11,000 dead rows and 0 live ones; last vacuumed never")
 
 
 async def test_connections_run_short(healthy: Settings, own_server: str) -> None:
@@ -237,7 +237,7 @@ async def test_connections_run_short(healthy: Settings, own_server: str) -> None
 async def test_notifications_go_elsewhere(
     healthy: Settings, own_server: str, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "HEARING", 0.1)
+    monkeypatch.setattr(doctor, "ARRIVAL_PATIENCE", 0.1)
     elsewhere = replace(healthy, listen_url=own_server.replace("/pulse?", "/postgres?"))
     assert elsewhere.listen_url != own_server
 
@@ -256,7 +256,7 @@ async def test_what_a_role_may_not_see_is_said_and_the_rest_is_looked_at(healthy
         await admin.execute("drop owned by guest; drop role guest")
 
     assert {each.text.split(":")[0] for all_of_it in found.values() for each in all_of_it} == {
-        "it could not be looked at"
+        "this could not be checked"
     }
     assert worst_of([each for all_of_it in found.values() for each in all_of_it]) is Level.WARN
 
@@ -295,7 +295,7 @@ async def test_counts_are_not_those_of_the_rows(healthy: Settings, admin: Any) -
 
     [found] = (await findings(healthy))["counts"]
 
-    said = "mail PENDING says 3, found 0 and post PENDING says 0, found 3"
+    said = "mail PENDING has 0, not 3 and post PENDING has 3, not 0"
     assert (found.level, found.text) == (Level.FAIL, f"counts that differ from the rows: {said}")
     assert "select pulse.recount();" in found.advice
     assert await admin.fetchval("select pulse.recount()") == 2
@@ -311,7 +311,7 @@ async def test_states_of_many_jobs_are_not_counted(healthy: Settings, admin: Any
     [counts] = [each for each in found if each.name == "counts"]
     assert (counts.level, counts.text) == (
         Level.OK,
-        "they are those of the rows; not compared, for there are too many: COMPLETED",
+        "they agree with the rows; not compared, because there are too many: COMPLETED",
     )
 
 
@@ -375,4 +375,4 @@ async def test_jobs_that_nobody_takes_are_named(healthy: Settings) -> None:
 
     [finding] = [each for each in await doctor.examine(healthy) if each.name == "workers"]
 
-    assert (finding.level, finding.text) == ("warn", "none is connected for lonely, and 1 job waiting")
+    assert (finding.level, finding.text) == ("warn", "none is connected for lonely, with 1 job waiting")

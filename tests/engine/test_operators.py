@@ -339,7 +339,7 @@ async def test_a_cursor_that_is_none_is_refused(engine: Engine, cursor: str) -> 
     await engine.jobs.submit([a_new_job() for _ in range(3)])
     other = await engine.jobs.list_page(JobFilter(topic="mail", status=JobStatus.PENDING), limit=1)
 
-    with pytest.raises(InvalidFilter, match="page marker"):
+    with pytest.raises(InvalidFilter, match="must be the `next` of a page with the same filter"):
         await engine.jobs.list_page(after=cursor or other.next)
 
 

@@ -154,7 +154,7 @@ async def test_a_result_over_the_limit_is_refused(engine: Engine, conn: Connecti
     await submit_one(engine)
     claim = await claim_one(engine)
 
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="result is larger than 1 MiB"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="result must be at most 1 MiB"):
         await complete(conn, claim, "x" * (1 << 20))
 
     assert await complete(conn, claim, "x" * ((1 << 20) - 2))

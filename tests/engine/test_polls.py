@@ -77,7 +77,7 @@ def test_a_wake_up_lets_the_next_look_be_taken(clock_here: Clock) -> None:
     poll.begin()
     poll.end(None)
 
-    poll.wake()
+    poll.reset()
 
     assert poll.begin()
 

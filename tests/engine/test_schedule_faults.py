@@ -467,7 +467,7 @@ async def test_what_fell_due_during_a_pause_is_accounted_for(engine: Engine, clo
 
 async def paused_over(engine: Engine, clock: FrozenClock, late: timedelta = HOUR, **given: Any) -> None:
     """A once schedule, paused until so long after its instant."""
-    await create(engine, name="once", at=at(12, 30), **given)
+    await create(engine, name="once", run_at=at(12, 30), **given)
     await engine.schedules.pause("once")
     await clock.advance(at(12, 30) + late - clock.instant)
 
@@ -566,7 +566,7 @@ async def test_overlap_has_its_say_about_what_runs_when_it_is_resumed(
 
 
 async def test_a_once_schedule_that_is_resumed_before_its_instant_keeps_it(engine: Engine, clock: FrozenClock) -> None:
-    await create(engine, name="once", at=at(12, 30))
+    await create(engine, name="once", run_at=at(12, 30))
     await engine.schedules.pause("once")
 
     assert (await engine.schedules.resume("once")).next_run_at == at(12, 30)

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.engine.engine import open_engine
-from pulse.engine.tokens import BELIEVED_FOR, MAX_REMEMBERED, Tokens
+from pulse.engine.tokens import CACHED_FOR, MAX_UNKNOWN, Tokens
 from pulse.model.errors import (
     DatabaseUnreachable,
     InvalidName,
@@ -39,7 +39,7 @@ class Seconds:
     def __call__(self) -> float:
         return self.now
 
-    def pass_by(self, seconds: float = BELIEVED_FOR + 0.1) -> None:
+    def pass_by(self, seconds: float = CACHED_FOR + 0.1) -> None:
         self.now += seconds
 
 
@@ -106,7 +106,7 @@ async def test_a_name_is_taken_for_ever(tokens: Tokens) -> None:
         await tokens.create("web", ["admin"])
     await tokens.revoke("web")
 
-    with pytest.raises(TokenNameTaken, match="'web' is there already, perhaps revoked"):
+    with pytest.raises(TokenNameTaken, match="'web' already exists, perhaps revoked"):
         await tokens.create("web", ["admin"])
 
     assert [str(scope) for token in await tokens.list() for scope in token.scopes] == ["submit"]
@@ -171,7 +171,7 @@ async def test_elsewhere_a_revocation_is_known_within_seconds(
 
     await Tokens(database).revoke("web")
 
-    seconds.pass_by(BELIEVED_FOR - 0.1)
+    seconds.pass_by(CACHED_FOR - 0.1)
     assert await is_usable(tokens, secret)
     seconds.pass_by(0.2)
     assert not await is_usable(tokens, secret)
@@ -184,14 +184,14 @@ async def test_one_that_is_not_there_cannot_be_revoked(tokens: Tokens) -> None:
 
 async def test_once_there_was_a_token_there_always_is_one(tokens: Tokens, clock: FrozenClock) -> None:
     """A server decides by this whether to ask for tokens: revoking the last one must not open it to everybody."""
-    assert not await tokens.is_anything_there()
+    assert not await tokens.has_any()
     await tokens.create("short", ["submit"], timedelta(minutes=1))
-    assert await tokens.is_anything_there()
+    assert await tokens.has_any()
 
     await clock.advance(timedelta(minutes=1))
     await tokens.revoke("short")
 
-    assert await tokens.is_anything_there()
+    assert await tokens.has_any()
 
 
 # --- what looking up costs
@@ -281,7 +281,7 @@ async def test_a_look_up_that_fails_is_not_remembered(
 async def test_a_flood_of_secrets_nobody_knows_is_not_kept(tokens: Tokens) -> None:
     _, secret = await tokens.create("web", ["submit"])
     await tokens.find(secret)
-    tokens._unknown = {number.to_bytes(32) for number in range(MAX_REMEMBERED)}
+    tokens._unknown = {number.to_bytes(32) for number in range(MAX_UNKNOWN)}
 
     await tokens.find(new_secret())
 

@@ -157,7 +157,7 @@ def _break_decide(monkeypatch: pytest.MonkeyPatch, bad: UUID) -> None:
 
 
 def _spoilt(finished: FinishedDelivery) -> FinishedDelivery:
-    return finished._replace(delivered=WakeResult(status=500, error="\x00", answer="\x00", duration=SECOND))
+    return finished._replace(result=WakeResult(status=500, error="\x00", answer="\x00", duration=SECOND))
 
 
 async def test_hosts_that_hang_do_not_take_every_slot(

@@ -461,7 +461,7 @@ async def test_one_that_is_cancelled_while_it_is_delivered_stays_cancelled(
     await engine.duties.deliveries.step()
     await endpoint.until(1)
     assert (await engine.alarms.get(alarm.id)).is_ringing
-    with pytest.raises(AlarmConflict, match="at this moment"):
+    with pytest.raises(AlarmConflict, match="is being delivered right now"):
         await engine.alarms.fire(alarm.id)
     await engine.alarms.cancel(alarm.id)
     endpoint.gate.set()
@@ -684,9 +684,9 @@ def test_owners_come_before_destinations() -> None:
 def test_the_owner_with_fewer_in_flight_is_first() -> None:
     room = dict.fromkeys("ab", 100)
 
-    assert shared("xa yb", 10, room, flying=Counter(x=8)) == {"xa": 1, "yb": 9}
-    assert shared("xa yb", 3, room, flying=Counter(x=8)) == {"yb": 3}
-    assert shared("xa", 10, room, flying=Counter(x=8, y=1)) == {"xa": 10}
+    assert shared("xa yb", 10, room, in_flight=Counter(x=8)) == {"xa": 1, "yb": 9}
+    assert shared("xa yb", 3, room, in_flight=Counter(x=8)) == {"yb": 3}
+    assert shared("xa", 10, room, in_flight=Counter(x=8, y=1)) == {"xa": 10}
 
 
 def test_owners_share_the_slots_of_one_destination() -> None:
@@ -695,7 +695,7 @@ def test_owners_share_the_slots_of_one_destination() -> None:
 
 def test_some_slots_are_kept_for_destinations_and_some_for_owners_with_nothing_in_flight() -> None:
     room = dict.fromkeys("abcdefgh", 100)
-    given: dict[str, Any] = {"kept": 4, "for_others": 2, "is_busy": "a".__eq__, "flying": Counter(x=1)}
+    given: dict[str, Any] = {"reserved": 4, "for_others": 2, "is_busy": "a".__eq__, "in_flight": Counter(x=1)}
 
     assert shared("xa", 10, room, **given) == {"xa": 6}
     assert shared("xa xb xc xd", 4, room, **given) == {"xb": 1, "xc": 1}
@@ -738,7 +738,7 @@ async def test_one_owner_with_many_destinations_has_all_of_them_in_their_turn(
     monkeypatch.setattr(wake_turns, "RUSH", 0)
     began: list[tuple[str, str]] = []
     monkeypatch.setattr(
-        engine.duties.deliveries, "_begin", lambda ringing, _: began.append((ringing.owner, ringing.destination))
+        engine.duties.deliveries, "_start", lambda ringing, _: began.append((ringing.owner, ringing.destination))
     )
     for port in range(1, 12):
         await engine.alarms.set(NewAlarm(owner="many", url=f"http://127.0.0.1:{port}/", delay=MINUTE))
@@ -761,7 +761,7 @@ async def test_every_destination_has_its_turn(
     database.settings = replace(settings, alarm_batch=2)
     engine = Engine(database, buckets=settings.buckets)
     began: list[str] = []
-    monkeypatch.setattr(engine.duties.deliveries, "_begin", lambda ringing, _: began.append(ringing.destination))
+    monkeypatch.setattr(engine.duties.deliveries, "_start", lambda ringing, _: began.append(ringing.destination))
     for port in range(1, 8):
         for _ in range(2):
             url = f"http://127.0.0.1:{port}/"

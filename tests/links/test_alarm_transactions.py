@@ -138,7 +138,7 @@ async def test_the_same_key_is_the_same_alarm_and_costs_no_transaction(
     await kind.begin()
 
     same = await set_one(kind, settings, **new)
-    with pytest.raises(AlarmExists, match="'k' was used for another alarm"):
+    with pytest.raises(AlarmExists, match="'k' was already used for another alarm"):
         await set_one(kind, settings, idempotency_key="k", label="other")
     other = await set_one(kind, settings, idempotency_key="k", owner="bob")
     await kind.commit()

@@ -85,7 +85,7 @@ async def test_a_worker_whose_text_cannot_be_stored_does_not_hide_the_others(dat
     odd = Presence(name="odd", version="v\x00", topics=["a\ud800"], slots=1, busy=0, age=timedelta())
     workers = Workers(database)
 
-    await workers._noting("here", lambda _: [odd, a_presence("ada")])()
+    await workers._record_step("here", lambda _: [odd, a_presence("ada")])()
 
     assert {worker.name: worker.version for worker in await workers.list()} == {"odd": "v\ufffd", "ada": "1"}
 

@@ -49,7 +49,7 @@ def test_a_task_may_bring_its_schedule() -> None:
         ({"every": "10ms"}, InvalidOption, "from 1s"),
         ({"every": 60, "tz": 1}, InvalidOption, "must be text"),
         ({"tz": "Europe/Berlin"}, InvalidTask, "give cron or every, too"),
-        ({"every": 60, "delay": 5}, InvalidSchedule, "delay is not for the job of a schedule"),
+        ({"every": 60, "delay": 5}, InvalidSchedule, "the job of a schedule must have no delay"),
         (
             {"every": 60, "catch_up": "skip"},
             InvalidOption,

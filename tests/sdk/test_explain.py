@@ -56,7 +56,9 @@ async def test_a_timeout_says_what_the_job_waits_for(settings: Settings) -> None
         with pytest.raises(ResultTimeout) as waited:
             await asyncio.to_thread(handle.result, "10ms")
 
-    expected = f"job {handle.id} is still PENDING after 0.01 s. No worker takes topic 'send': there is none at all"
+    expected = (
+        f"job {handle.id} is still PENDING after 0.01 s. No worker takes topic 'send': no worker is connected at all"
+    )
     assert str(awaited.value).startswith(expected)
     assert str(waited.value) == str(awaited.value)
 
@@ -73,7 +75,7 @@ async def test_a_look_without_patience_does_not_ask_for_the_reason(settings: Set
         with pytest.raises(ResultTimeout) as raised:
             await handle.aresult(0)
 
-    expected = f"after 0 s. It goes on, so ask again later; `pulse explain {handle.id}` says what it waits for."
+    expected = f"after 0 s. The job goes on, so ask again later; `pulse explain {handle.id}` says what it waits for."
     assert str(raised.value).endswith(expected)
 
 

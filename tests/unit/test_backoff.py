@@ -27,7 +27,7 @@ def test_the_wait_doubles_up_to_the_most() -> None:
 
 @pytest.mark.usefixtures("unlucky")
 def test_first_and_most_may_be_chosen() -> None:
-    chosen = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=5))
+    chosen = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=5))
 
     assert [chosen.delay(failures).total_seconds() for failures in (1, 2, 3, 4)] == [1, 2, 4, 5]
 

@@ -153,7 +153,7 @@ def test_what_is_like_no_setting_is_refused_all_the_same(text: str) -> None:
         ("alarm_batch = 0", "alarm_batch must be at least 1, not 0 (see pulse.toml)"),
         ('schema = "pg_x"', "(see pulse.toml)"),
         ('alarm_target = "ftp://x"', "(see pulse.toml)"),
-        ('redact = ["card[0]"]', "lists need no brackets (see pulse.toml)"),
+        ('redact = ["card[0]"]', "(lists need no brackets) (see pulse.toml)"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_its_key_and_what_would_be_right(text: str, words: str) -> None:

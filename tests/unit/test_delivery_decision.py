@@ -9,12 +9,12 @@ from uuid import UUID, uuid5
 import pytest
 
 from pulse.model.alarms import AlarmStatus, DeliveryOutcome
-from pulse.model.decisions.delivery import AlarmClaim, Answered, backoff, decide
+from pulse.model.decisions.delivery import AlarmClaim, DeliveryResult, backoff, decide
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
-OK, DOWN = Answered(None), Answered("HTTP 503")
+OK, DOWN = DeliveryResult(None), DeliveryResult("HTTP 503")
 iso = datetime.isoformat
 
 
@@ -105,7 +105,7 @@ def test_without_retries_a_cron_alarm_skips_at_once_and_says_why() -> None:
     assert verdict[:5] == (
         DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, NOON + 60 * MINUTE, NOON + 60 * MINUTE, 0,
     )  # fmt: skip
-    assert verdict.note == "skipped: it is to have no retries"
+    assert verdict.note == "skipped: max_failures allows no retries"
 
 
 def test_what_passed_during_the_last_try_is_skipped_with_it() -> None:
@@ -153,7 +153,7 @@ def test_a_retry_before_the_next_occurrence_stays_a_retry() -> None:
 
 @pytest.mark.parametrize("cron", [None, "* * * * *"])
 def test_gone_is_the_end_of_it(cron: str | None) -> None:
-    verdict = decide(a_ringing(cron=cron), Answered("HTTP 410 Gone", is_gone=True), NOON)
+    verdict = decide(a_ringing(cron=cron), DeliveryResult("HTTP 410 Gone", is_gone=True), NOON)
 
     assert verdict.status is AlarmStatus.FAILED
     assert verdict.error == "HTTP 410 Gone: the receiver wants no more wakes"
@@ -163,7 +163,7 @@ def test_gone_is_the_end_of_it(cron: str | None) -> None:
     ("asked", "waits"), [(5 * SECOND, 30 * SECOND), (5 * MINUTE, 5 * MINUTE), (timedelta(days=1), 15 * MINUTE)]
 )
 def test_retry_after_is_honoured_and_capped(asked: timedelta, waits: timedelta) -> None:
-    verdict = decide(a_ringing(), Answered("HTTP 429", retry_after=asked), NOON)
+    verdict = decide(a_ringing(), DeliveryResult("HTTP 429", retry_after=asked), NOON)
 
     assert verdict.next_fire_at == NOON + waits
 

@@ -82,7 +82,7 @@ def test_connections(used: int, level: Level) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_pooled", "is_told", "has_listen_url", "level"),
+    ("is_pooled", "is_configured", "has_listen_url", "level"),
     [
         (False, False, False, Level.OK),
         (False, True, False, Level.OK),
@@ -91,15 +91,15 @@ def test_connections(used: int, level: Level) -> None:
         (True, True, True, Level.OK),
     ],
 )
-def test_a_pooler(*, is_pooled: bool, is_told: bool, has_listen_url: bool, level: Level) -> None:
-    [found] = judge.judge_pooler(is_pooled=is_pooled, is_told=is_told, has_listen_url=has_listen_url)
+def test_a_pooler(*, is_pooled: bool, is_configured: bool, has_listen_url: bool, level: Level) -> None:
+    [found] = judge.judge_pooler(is_pooled=is_pooled, is_configured=is_configured, has_listen_url=has_listen_url)
 
     assert found.level is level
 
 
 @pytest.mark.parametrize(("usage", "level"), [(0.1, Level.OK), (0.5, Level.WARN), (0.95, Level.FAIL)])
 def test_a_queue_of_notifications(usage: float, level: Level) -> None:
-    assert judge.judge_notifier(is_heard=True, usage=usage)[0].level is level
+    assert judge.judge_notifier(has_arrived=True, usage=usage)[0].level is level
 
 
 @pytest.mark.parametrize(

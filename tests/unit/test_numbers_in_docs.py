@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pulse.cli.dev.demo_shop import JOBS as DEMO_TOPICS
-from pulse.engine.tokens import BELIEVED_FOR
+from pulse.engine.tokens import CACHED_FOR
 from pulse.model.decisions.delivery import LONGEST_RETRY
 from pulse.model.text import PAYLOAD_LIMIT
 from pulse.settings import Settings
@@ -89,7 +89,7 @@ MINUTES = f"{LONGEST_RETRY // timedelta(minutes=1)} minutes"
         ("docs/reference/access.md", f"has {Settings().streams_per_token:,} streams open"),
         (
             "docs/reference/access.md",
-            f"believes what it knows of a token for {'three' if BELIEVED_FOR == 3 else '?'} seconds",
+            f"believes what it knows of a token for {'three' if CACHED_FOR == 3 else '?'} seconds",
         ),
         ("docs/reference/python.md", f"A payload has at most {PAYLOAD_LIMIT >> 20} MiB"),
         ("README.md", f"drains {DEMO_JOBS:,} jobs"),

@@ -228,9 +228,9 @@ def test_as_many_values_as_there_may_be_take_little_time() -> None:
 
 def test_a_mask_in_a_marked_field_is_refused_and_elsewhere_it_is_a_text() -> None:
     for payload in (f'{{"password": "{MASK}"}}', f'{{"a": [{{"card": {{"number":"{MASK}"}}}}]}}'):
-        with pytest.raises(InvalidPayload, match=r"which hides a value and is none: give the value itself$"):
+        with pytest.raises(InvalidPayload, match=r"only stands for a hidden value: give the value itself$"):
             PLAIN.refuse_masked(payload)
-        with pytest.raises(InvalidPayload, match="leave payload out to keep what is there, or give the value itself"):
+        with pytest.raises(InvalidPayload, match="leave payload out to keep the present one, or give the value itself"):
             PLAIN.refuse_masked(payload, is_edit=True)
         NO_REDACTION.refuse_masked(payload)
     PLAIN.refuse_masked(f'{{"user": "{MASK}", "password": "x {MASK}"}}')
@@ -264,17 +264,17 @@ def test_the_worst_report_takes_a_tenth_of_a_second(values: list[object], text: 
 
     def taken() -> float:
         began = time.process_time()
-        mask = PLAIN.texts_of(payload)
+        mask = PLAIN.text_masker(payload)
         mask(text), mask(text)  # an error, and its traceback
         return time.process_time() - began
 
-    shown = PLAIN.texts_of(payload)(text)
+    shown = PLAIN.text_masker(payload)(text)
     assert not [value for value in values[:1_000] if str(value) not in f"{MASK}1" and str(value) in shown]
     assert min(taken() for _ in range(5)) < 0.1
 
 
 def test_all_texts_of_one_payload_have_an_end_together() -> None:
-    mask = PLAIN.texts_of(json.dumps({"password": [f"abcd{number}" for number in range(990)]}))
+    mask = PLAIN.text_masker(json.dumps({"password": [f"abcd{number}" for number in range(990)]}))
 
     shown = [mask("x" * 15_000) for _ in range(20)]
 
@@ -286,7 +286,7 @@ def test_all_texts_of_one_payload_have_an_end_together() -> None:
 def test_what_was_masked_is_known_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Redaction(["password"])
     first = own.text("it was hunter22", '{"password": "hunter22"}')
-    monkeypatch.setattr(Redaction, "texts_of", None)
+    monkeypatch.setattr(Redaction, "text_masker", None)
 
     assert own.text("it was hunter22", '{"password": "hunter22"}') == first == f"it was {MASK}"
 
@@ -311,7 +311,7 @@ def test_names_are_read_from_one_line() -> None:
     "name", [".a", "a.", "a..b", "$.card", "card[0]", "card.*", "*", '"a"', "a\nb", "x" * 201, 7, ""]
 )
 def test_what_is_no_name_is_refused_with_what_would_be(name: Any) -> None:
-    with pytest.raises(InvalidSettings, match=r"^redact: .+ is not a name: write .+ such as card\.number"):
+    with pytest.raises(InvalidSettings, match=r"^redact must have names of fields, .+ such as card\.number, not "):
         Redaction([name])
 
 

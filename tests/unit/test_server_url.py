@@ -29,19 +29,19 @@ def test_a_url_names_servers(url: str, addresses: list[tuple[str, int]], is_secu
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "does not begin with grpc://"),
-        ("here:8701", "does not begin with grpc://"),
-        ("grpc:here", "does not begin with grpc://"),
-        ("http://here", "does not begin with grpc://"),
-        ("grpc://", "hosts and ports and no more"),
-        ("grpc://a,,b", "hosts and ports and no more"),
-        ("grpc://here/path", "hosts and ports and no more"),
-        ("grpc://here?x=1", "hosts and ports and no more"),
-        ("grpc://here:0", "hosts and ports and no more"),
+        ("", "must begin with grpc:// or grpcs://"),
+        ("here:8701", "must begin with grpc:// or grpcs://"),
+        ("grpc:here", "must begin with grpc:// or grpcs://"),
+        ("http://here", "must begin with grpc:// or grpcs://"),
+        ("grpc://", "must have hosts and ports only"),
+        ("grpc://a,,b", "must have hosts and ports only"),
+        ("grpc://here/path", "must have hosts and ports only"),
+        ("grpc://here?x=1", "must have hosts and ports only"),
+        ("grpc://here:0", "must have hosts and ports only"),
         ("grpc://here:eight", "cannot be read"),
         ("grpc://here:99999", "cannot be read"),
-        ("grpc://a,grpcs://b", "mixes schemes"),
-        ("grpc://a,grpc://a:8701", "one server twice"),
+        ("grpc://a,grpcs://b", "must be all grpc:// or all grpcs://"),
+        ("grpc://a,grpc://a:8701", "must name each server once"),
         ("grpc://me:secret@here", "PULSE_TOKEN"),
     ],
 )
@@ -75,5 +75,5 @@ def test_an_address_to_listen_on(text: str, address: Address, is_loopback: bool)
 
 @pytest.mark.parametrize("text", ["", ":8701", "8701:", "grpc://here:1", "here:1/x", "here:99999", "::1", "a@b:1"])
 def test_what_is_no_address_to_listen_on_is_refused(text: str) -> None:
-    with pytest.raises(InvalidServerUrl, match="write host:port"):
+    with pytest.raises(InvalidServerUrl, match="listen must be host:port"):
         Settings(listen=text)

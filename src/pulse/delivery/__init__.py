@@ -1,1 +1,1 @@
-"""How does a wake leave the house?"""
+"""OUT: how a wake reaches its receiver."""

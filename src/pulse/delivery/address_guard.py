@@ -1,8 +1,8 @@
-"""Does this name lead to an address that may be called?
+"""Does a host name lead to an address that alarms may call?
 
-A name is looked up when a connection is opened, all its addresses are checked, and the connection goes to one of those
-very addresses: there is no second look-up that could answer differently. The socket is checked once more before it is
-connected, and that check also sees the addresses nobody looks up. A pooled connection has passed all this.
+A name is looked up when a connection is opened, all its addresses are checked, and the connection uses one of exactly
+these addresses: there is no second look-up that could answer differently. The socket is checked once more before it is
+connected, which also covers addresses that need no look-up. A pooled connection has passed all these checks.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.alarms")
 
 THREADS = 64  # made when they are needed
-SHARE = 4  # of them for one owner: a look-up that hangs holds its thread for longer than anybody waits for it
-LOOK_UP = 2.0  # seconds: who waits for a name waits no longer
-RECEIVE_BUFFER = 64 << 10  # answers are short, so a flood waits at its sender and not in our memory
+SHARE = 4  # threads for one owner: a look-up that hangs occupies its thread after its callers have given up
+LOOK_UP = 2.0  # seconds for which a caller waits for a look-up
+RECEIVE_BUFFER = 64 << 10  # small, since answers are short: a flood of data stays with its sender
 
 
-owner_called_for: ContextVar[str] = ContextVar("owner_called_for", default="")  # whose wake is being delivered
+owner_called_for: ContextVar[str] = ContextVar("owner_called_for", default="")  # the owner whose wake is delivered
 
 
 def look_up(host: str) -> list[str]:
@@ -47,10 +47,11 @@ def look_up(host: str) -> list[str]:
 
 
 def guard(rules: Rules, scheme: str) -> Refuse:
-    """Return what refuses an address. Only the operator's networks are called on any port; without TLS, too, unless
-    plain_http says so.
+    """Return a function that refuses addresses which alarms may not call with this scheme.
 
-    Where a name leads is for our log alone: whoever sets alarms need not learn our addresses.
+    Only the operator's networks may be called on any port, and without TLS unless plain_http allows that everywhere.
+
+    The addresses of a name are written to the log only: those who set alarms need not learn internal addresses.
     """
 
     def refuse(host: str, address: Address, port: int) -> None:
@@ -66,15 +67,15 @@ def guard(rules: Rules, scheme: str) -> Refuse:
 
 
 def allow_all(host: str, address: Address, port: int) -> None:
-    """For the default target: the operator's own, wherever it is."""
+    """Allow every address. The default target is the operator's own choice, wherever it is."""
 
 
 class Lookups:
-    """Looks names up in threads of its own.
+    """Looks up names in threads of its own.
 
-    A look-up cannot be stopped. So that one that hangs holds up nobody else, all who wait for the same host share one
-    thread, what nobody waits for any more is not begun, and an owner has a few threads at a time: the names of one that
-    never answer keep no other's from being looked up. No answer is kept: who asks later asks anew.
+    A look-up cannot be stopped, so one that hangs must not delay others: all callers that wait for the same host share
+    one thread, a look-up that no caller waits for any more is not begun, and an owner has only a few threads at a time,
+    so that its names cannot keep those of other owners from being looked up. Answers are not cached.
     """
 
     def __init__(self, resolve: Resolve = look_up, threads: int = THREADS) -> None:
@@ -84,7 +85,7 @@ class Lookups:
         self._shares: dict[str, asyncio.Semaphore] = {}
 
     async def addresses(self, host: str, *, owner: str = "", within: float = LOOK_UP) -> list[Address]:
-        """Return a host's addresses. Raises OSError if there are none, or none in time."""
+        """Return the addresses of a host. Raise OSError if there are none, or none in time."""
         try:
             async with asyncio.timeout(within):
                 return await self._addresses(host, owner)
@@ -96,19 +97,19 @@ class Lookups:
         if lookup is None:
             share = self._shares.setdefault(owner, asyncio.Semaphore(SHARE))
             await share.acquire()
-            lookup = self._pending.get(host)  # somebody else may have begun meanwhile
+            lookup = self._pending.get(host)  # another caller may have begun it meanwhile
             if lookup is None:
                 lookup = self._begin(host, owner, share)
             else:
                 share.release()
         lookup.waiting += 1
         try:
-            found = await asyncio.shield(asyncio.wrap_future(lookup.work))
+            addresses = await asyncio.shield(asyncio.wrap_future(lookup.work))
         finally:
             lookup.waiting -= 1
             if not lookup.waiting:
-                lookup.work.cancel()  # of no effect once it has begun
-        return [ip_address(text) for text in found]
+                lookup.work.cancel()  # this has no effect once it has begun
+        return [ip_address(text) for text in addresses]
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -118,7 +119,7 @@ class Lookups:
         work = self._executor.submit(self._resolve, host)
         lookup = self._pending[host] = _Lookup(work)
 
-        def end(_: object) -> None:  # in the thread that did it
+        def end(_: object) -> None:  # runs in the thread of the look-up
             self._pending.pop(host, None)
             with suppress(RuntimeError):  # the loop is gone
                 loop.call_soon_threadsafe(self._give_back, owner, share)
@@ -128,7 +129,7 @@ class Lookups:
 
     def _give_back(self, owner: str, share: asyncio.Semaphore) -> None:
         share.release()
-        if not share.locked() and share._value == SHARE:  # nobody has any of it: owners come and go
+        if not share.locked() and share._value == SHARE:  # no thread of this owner is in use: forget the owner
             self._shares.pop(owner, None)
 
 
@@ -140,7 +141,7 @@ class _Lookup:
 
 
 class GuardedResolver(AbstractResolver):
-    """Hands aiohttp the very addresses that were checked. The name stays in the Host header and in TLS."""
+    """Gives aiohttp exactly the addresses that were checked. The name stays in the Host header and in TLS."""
 
     def __init__(self, lookups: Lookups, refuse: Refuse) -> None:
         self._lookups, self._refuse = lookups, refuse
@@ -149,12 +150,12 @@ class GuardedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         addresses = await self._lookups.addresses(host, owner=owner_called_for.get())
-        for address in addresses:  # one that is refused refuses the name: it may be the one that answers next time
+        for address in addresses:  # one bad address refuses the name: the connection might use it next time
             self._refuse(host, address, port)
         return [_result(host, port, address) for address in addresses]
 
     async def close(self) -> None:
-        """The look-ups are shared, and closed by whoever made them."""
+        """Do nothing: the look-ups are shared, and their owner closes them."""
 
 
 def _result(host: str, port: int, address: Address) -> ResolveResult:
@@ -169,63 +170,64 @@ def _result(host: str, port: int, address: Address) -> ResolveResult:
 
 
 def guarded_sockets(refuse: Refuse) -> Callable[[Any], socket.socket]:
-    """Makes the sockets of aiohttp: it is told the address, literal or looked up, just before it is connected to."""
+    """Return the function by which aiohttp makes sockets. It gets each address, literal or looked up, before the
+    socket is connected."""
 
     def make(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
         family, kind, protocol, _, place = info
         try:
             refuse("the url", ip_address(place[0]), place[1])
         except InvalidTarget as error:
-            raise PermissionError(EACCES, str(error)) from None  # what aiohttp expects of a socket that fails
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        return made
+            raise PermissionError(EACCES, str(error)) from None  # aiohttp expects an OSError here
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        return opened
 
     return make
 
 
-_WRITE_TIME = ThreadPoolExecutor(16, "pulse-check")  # apart from those of deliveries, which need not wait for it
-_under_way: Counter[str] = Counter()  # of those, by owner
+_CHECK_THREADS = ThreadPoolExecutor(16, "pulse-check")  # not those of deliveries, which must not wait for checks
+_checks_under_way: Counter[str] = Counter()  # by owner
 
 
 async def check_resolves(
     target: Target, rules: Rules, within: float, *, owner: str = "", resolve: Resolve = look_up
 ) -> None:
-    """For when an alarm is set: raises InvalidTarget if its name leads where it may not.
+    """Check the target of an alarm that is being set. Raise InvalidTarget if its name leads to a forbidden address.
 
-    Quietly accepts what cannot be looked up in time, or for an owner with several names under way that hang: it is
-    checked again whenever it is called. Not on a port that is only for the operator's networks.
+    A name that cannot be looked up in time is accepted, and so is one of an owner who has several look-ups that hang:
+    it is checked again at every call. It is not accepted with a port that only the operator's networks allow.
     """
     if target.address is not None:
         return
-    if _under_way[owner] >= SHARE:
+    if _checks_under_way[owner] >= SHARE:
         _check_unknown(target, rules)
         return
-    _under_way[owner] += 1
-    work = asyncio.get_running_loop().run_in_executor(_WRITE_TIME, resolve, target.host)
+    _checks_under_way[owner] += 1
+    work = asyncio.get_running_loop().run_in_executor(_CHECK_THREADS, resolve, target.host)
     work.add_done_callback(lambda done: _end_check(owner, done))
     try:
-        found = await asyncio.wait_for(asyncio.shield(work), within)
+        addresses = await asyncio.wait_for(asyncio.shield(work), within)
     except (TimeoutError, OSError):
         _check_unknown(target, rules)
         return
     refuse = guard(rules, target.scheme)
-    for text in found:
+    for text in addresses:
         refuse(target.host, ip_address(text), target.port)
 
 
 def _check_unknown(target: Target, rules: Rules) -> None:
-    """Refuse a port that may be called only where the name may or may not lead."""
+    """Refuse a port that is allowed in the operator's networks only, since the name may lead elsewhere."""
     if target.port not in rules.ports:
         raise InvalidTarget(
-            f"port {target.port} is called only in PULSE_ALARM_NETWORKS, and {target.host} cannot be looked up: "
+            f"port {target.port} is allowed in PULSE_ALARM_NETWORKS only, and {target.host} cannot be looked up now: "
             "add the port to PULSE_ALARM_PORTS, or try again"
         )
 
 
 def _end_check(owner: str, done: asyncio.Future[Sequence[str]]) -> None:
-    _under_way[owner] -= 1
-    if not _under_way[owner]:
-        del _under_way[owner]
+    _checks_under_way[owner] -= 1
+    if not _checks_under_way[owner]:
+        del _checks_under_way[owner]
     if not done.cancelled():
-        done.exception()  # nobody else may be there to see it
+        done.exception()  # marks it as retrieved: the caller may have given up

@@ -1,7 +1,7 @@
-"""How much of an endpoint's answer do we take in?
+"""How much of the answer of an endpoint is read and kept?
 
-A receiver says what it has to say in its status and a few words. It may also be broken or hostile: endless headers,
-interim answers without end, a body of 10 GB. What is kept is bounded by what is read, and what is read is bounded here.
+A receiver needs a status and a few words. It may also be broken or hostile, and send endless headers, interim answers
+without end, or a body of 10 GB. This module limits how much of an answer is read, and so how much memory it takes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BODY_LIMIT = 64 << 10
-BYTES_LIMIT = 128 << 10  # of one answer in all, interim answers and headers included
-KEPT = 1 << 10
+BYTES_LIMIT = 128 << 10  # of one whole answer, with headers and interim answers
+KEPT = 1 << 10  # bytes of the body
 LONGEST_RETRY_AFTER = timedelta(hours=24)
 _UNPRINTABLE = re.compile(r"[^!-~]")
 
@@ -34,7 +34,7 @@ class AnswerTooLong(ClientError):
 
 
 class BoundedConnector(TCPConnector):
-    """aiohttp bounds single headers and we bound the body; this bounds whatever else an endpoint may think of."""
+    """A connector that limits the whole answer. aiohttp limits each header, and `read_answer` the body."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         super().__init__(**options)
@@ -43,26 +43,27 @@ class BoundedConnector(TCPConnector):
 
 
 class _BoundedHandler(ResponseHandler):
-    _taken = 0
+    _received = 0
 
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401
-        self._taken = 0  # a new request
+        self._received = 0  # a new request
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        if self._taken > BYTES_LIMIT and self.transport is not None:
+        if self._received > BYTES_LIMIT and self.transport is not None:
             self.transport.abort()
             return
-        self._taken += len(data)
+        self._received += len(data)
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        too_long = AnswerTooLong("the answer is longer than we read") if self._taken > BYTES_LIMIT else None
+        limit = f"the answer is longer than {BYTES_LIMIT >> 10} KiB"
+        too_long = AnswerTooLong(limit) if self._received > BYTES_LIMIT else None
         super().connection_lost(too_long or exc)
 
 
 async def read_answer(response: ClientResponse, into: bytearray) -> None:
-    """Read to the end, so that the connection can be used again, or else drop it."""
+    """Read the body to its end, so that the connection can be used again, or else close the connection."""
     content = response.content
     try:
         while len(into) < BODY_LIMIT:
@@ -75,31 +76,31 @@ async def read_answer(response: ClientResponse, into: bytearray) -> None:
 
 
 def text_of(answer: bytes) -> str:
-    """The beginning, as Postgres can store it."""
+    """Return the beginning of a body, as text that Postgres can store."""
     return clean_error(answer[:KEPT].decode(errors="replace"), KEPT) if answer else ""
 
 
 def error_of(status: int, headers: Mapping[str, str]) -> str | None:
-    """What is wrong with a status; none for 2xx. The words are ours: those of the endpoint could say anything."""
+    """Return a description of a status, or None for 2xx. It never quotes the endpoint, which could say anything."""
     if 200 <= status < 300:
         return None
     try:
-        named = f"HTTP {status} {HTTPStatus(status).phrase}"
+        error = f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
-        named = f"HTTP {status}"
+        error = f"HTTP {status}"
     if not 300 <= status < 400:
-        return named
-    return f"{named}: the redirect{_place_of(headers.get('location', ''))} is not followed"
+        return error
+    return f"{error}: the redirect{_describe_location(headers.get('location', ''))} is not followed"
 
 
-def _place_of(location: str) -> str:
-    """Without what may be a secret: a query, a fragment, credentials."""
-    place = re.split(r"[?#]", location, maxsplit=1)[0].rpartition("@")[2]
-    return f" to {_UNPRINTABLE.sub('?', place)[:200]}" if place else ""
+def _describe_location(location: str) -> str:
+    """Return where a redirect leads, without a query, a fragment or credentials, which may be secrets."""
+    shown = re.split(r"[?#]", location, maxsplit=1)[0].rpartition("@")[2]
+    return f" to {_UNPRINTABLE.sub('?', shown)[:200]}" if shown else ""
 
 
 def retry_after_of(text: str | None, now: datetime | None = None) -> timedelta | None:
-    """Seconds or an HTTP date, as a length from now of at most a day; none if it is neither."""
+    """Return a Retry-After of seconds or an HTTP date as a time from now, at most a day; None if it is neither."""
     if not text:
         return None
     text = text.strip()

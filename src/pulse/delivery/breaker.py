@@ -1,8 +1,8 @@
-"""Which destinations get nothing for now, because they have been failing?
+"""Which destinations get no deliveries for now, because they have been failing?
 
-A destination is let alone after ten failures in a row, or when most of its results of the last minutes were failures.
-After a while one delivery may try (half open); if it fails, the next while is twice as long. All of it is this
-process's own view: others find out for themselves.
+The breaker of a destination opens after ten failures in a row, or when 70 % of its results in the last five minutes
+were failures. After a pause one delivery may try again (half open); if it fails, the next pause is twice as long. Each
+process keeps breakers of its own and learns of failures from its own deliveries only.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ FAILURES_IN_A_ROW = 10
 MIN_RESULTS = 10
 SHARE = 0.7
 WINDOW = 300.0  # seconds
-PIECE = 30.0  # of the window: results are counted in pieces, not kept one by one
-FIRST_WHILE, LONGEST_WHILE = 30.0, 900.0
+PIECE = 30.0  # seconds of the window whose results are counted together, instead of keeping each result
+FIRST_PAUSE, LONGEST_PAUSE = 30.0, 900.0  # seconds
 MAX_DESTINATIONS = 10_000
 
 
 class Breakers:
-    """Every call takes the same time, however many destinations there are."""
+    """The breakers of all destinations. Every method takes the same time, however many destinations there are."""
 
     def __init__(
-        self, slots: int, *, clock: Callable[[], float] = time.monotonic, most: int = MAX_DESTINATIONS
+        self, slots: int, *, clock: Callable[[], float] = time.monotonic, max_destinations: int = MAX_DESTINATIONS
     ) -> None:
-        self._slots, self._clock, self._most = slots, clock, most
-        self._known: OrderedDict[str, _Destination] = OrderedDict()  # the longest unused first
+        self._slots, self._clock, self._max_destinations = slots, clock, max_destinations
+        self._known: OrderedDict[str, _Destination] = OrderedDict()  # the least recently used first
 
     def __len__(self) -> int:
         return len(self._known)
 
     def may_start(self, destination: str) -> int:
-        """How many more deliveries may start now."""
+        """Return how many more deliveries may start now."""
         known = self._known.get(destination)
         if known is None:
             return self._slots
@@ -49,15 +49,15 @@ class Breakers:
         return known.in_flight if known else 0
 
     def started(self, destination: str) -> None:
-        self._touch(destination).in_flight += 1
+        self._get_or_add(destination).in_flight += 1
 
     def ended(self, destination: str, ok: bool, error: str = "") -> None:  # noqa: FBT001
-        known = self._touch(destination)
+        known = self._get_or_add(destination)
         known.in_flight = max(known.in_flight - 1, 0)
         known.record(self._clock(), None if ok else error)
 
     def open_until(self, destination: str) -> float | None:
-        """Seconds until a delivery may try again; 0 when one may now; none while all is well."""
+        """Return the seconds until a delivery may try again: 0 if one may now, None if the breaker is closed."""
         known = self._known.get(destination)
         if known is None or known.tries_at is None:
             return None
@@ -67,7 +67,7 @@ class Breakers:
         known = self._known.get(destination)
         return known.reason if known and known.tries_at is not None else None
 
-    def _touch(self, destination: str) -> _Destination:
+    def _get_or_add(self, destination: str) -> _Destination:
         known = self._known.get(destination)
         if known is None:
             known = self._known[destination] = _Destination()
@@ -77,9 +77,10 @@ class Breakers:
         return known
 
     def _forget_one(self) -> None:
-        """Spares what is in flight, so there may be that many more. Two looks, or each one spared would add one."""
+        """Remove one destination if there are too many, but none with a delivery in flight. It looks at two, so that
+        their number falls again after some had to be kept."""
         for _ in range(2):
-            if len(self._known) <= self._most:
+            if len(self._known) <= self._max_destinations:
                 return
             oldest, known = next(iter(self._known.items()))
             if known.in_flight:
@@ -89,12 +90,12 @@ class Breakers:
 
 
 class _Destination:
-    __slots__ = ("failures_in_a_row", "in_flight", "reason", "tries_at", "while_open", "window")
+    __slots__ = ("failures_in_a_row", "in_flight", "pause", "reason", "tries_at", "window")
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.tries_at: float | None = None  # for one try; none: it is closed
-        self.while_open = FIRST_WHILE
+        self.tries_at: float | None = None  # when one delivery may try again; none: the breaker is closed
+        self.pause = FIRST_PAUSE
         self.reason = ""
         self.failures_in_a_row = 0
         self.window = _Window()
@@ -103,13 +104,13 @@ class _Destination:
         if self.tries_at is None:
             self._count(now, error)
         elif now < self.tries_at:
-            return  # begun before it opened: it has had its say
+            return  # this delivery began before the breaker opened, so it says nothing new
         elif error is None:
-            self.tries_at, self.while_open = None, FIRST_WHILE
+            self.tries_at, self.pause = None, FIRST_PAUSE
             self.failures_in_a_row, self.window = 0, _Window()
         else:
-            self.while_open = min(self.while_open * 2, LONGEST_WHILE)
-            self._open(now, f"failed again when tried; the last: {error}")
+            self.pause = min(self.pause * 2, LONGEST_PAUSE)
+            self._open(now, f"another try failed; the last error: {error}")
 
     def _count(self, now: float, error: str | None) -> None:
         self.window.add(now, is_failure=error is not None)
@@ -118,17 +119,17 @@ class _Destination:
             return
         self.failures_in_a_row += 1
         if self.failures_in_a_row >= FAILURES_IN_A_ROW:
-            self._open(now, f"{self.failures_in_a_row} failures in a row; the last: {error}")
+            self._open(now, f"{self.failures_in_a_row} failures in a row; the last error: {error}")
         elif self.window.results >= MIN_RESULTS and self.window.failures >= SHARE * self.window.results:
             counts = f"{self.window.failures} of {self.window.results}"
-            self._open(now, f"{counts} failed within {WINDOW / 60:g} minutes; the last: {error}")
+            self._open(now, f"{counts} failed within {WINDOW / 60:g} minutes; the last error: {error}")
 
     def _open(self, now: float, reason: str) -> None:
-        self.tries_at, self.reason = now + self.while_open, reason
+        self.tries_at, self.reason = now + self.pause, reason
 
 
 class _Window:
-    """How many results of the last minutes were failures, to within one piece."""
+    """The counts of results and failures in the last five minutes, to within one piece."""
 
     __slots__ = ("_pieces", "failures", "results")
 

@@ -1,4 +1,4 @@
-"""What is to be delivered, and what came of it? Apart from how, which takes a tenth of a second to import."""
+"""What is the request for a delivery, and what is its result? webhook.py delivers, and takes 0.1 s to import."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class WakeRequest(msgspec.Struct, frozen=True):
 
 
 class WakeResult(msgspec.Struct, frozen=True, kw_only=True):
-    status: int | None  # none: there was no answer
-    error: str | None  # none: it was a 2xx
-    answer: str  # the first KiB
+    status: int | None  # of the answer; none: there was no answer
+    error: str | None  # none: the status was 2xx
+    answer: str  # the first KiB of the body
     duration: timedelta
     retry_after: timedelta | None = None
-    is_gone: bool = False  # the receiver wants no more of it
+    is_gone: bool = False  # the receiver wants no more wakes of this alarm
 
     @property
     def is_success(self) -> bool:

@@ -1,7 +1,7 @@
-"""How does one wake reach its receiver, and what came of it?
+"""How is one wake sent to its receiver?
 
-A POST that is signed, and bounded in where it may go, in how long it may take and in what is read of the answer.
-Nothing an endpoint does is an exception here; whatever came of it is a `WakeResult`.
+By a signed POST, with limits on the addresses it may call, on the time it may take, and on how much of the answer is
+read. Nothing that an endpoint does raises an error here: every delivery has a `WakeResult`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from pulse.delivery.address_guard import Refuse, Resolve
     from pulse.settings import Settings
 
-CONNECT = 5.0  # seconds, for looking up, connecting and TLS
-KEEP_ALIVE = 4.0  # seconds: less than the 5 after which uvicorn and Node close, so that we seldom meet them closing
+CONNECT = 5.0  # seconds for the look-up, the connection and TLS
+KEEP_ALIVE = 4.0  # seconds: uvicorn and Node close after 5, so a request seldom meets a connection that is closing
 DEFAULT = "default"
-INVALID = "invalid"  # what cannot be read fails at once, so it may share the slots of one destination
+INVALID = "invalid"  # the destination of all urls that cannot be parsed: their deliveries fail at once
 ERROR_LIMIT = 500
-ROUTES = 4096  # urls that need not be read anew each time
+ROUTES = 4096  # parsed urls that are cached
 HEADERS = {
     "accept": "*/*",
     "accept-encoding": "identity",
@@ -63,7 +63,7 @@ class _Route(NamedTuple):
 
 
 class Deliverer:
-    """Delivers any number of wakes at a time. Who calls it keeps to settings.alarm_slots."""
+    """Delivers any number of wakes at a time. Its caller keeps to settings.alarm_slots."""
 
     def __init__(self, settings: Settings, *, resolve: Resolve = look_up) -> None:
         self._settings, self._resolve = settings, resolve
@@ -97,24 +97,24 @@ class Deliverer:
         await self.close()
 
     def destination_of(self, url: str | None) -> str:
-        """Whose slots and breaker a wake counts for."""
+        """Return the destination whose slots and breaker a wake counts for."""
         return DEFAULT if url is None else _destination_of(url)
 
     async def deliver(self, wake: WakeRequest, *, secrets: Sequence[str]) -> WakeResult:
-        """Send it once. Raises nothing but CancelledError."""
-        begun = time.monotonic()
+        """Send a wake once, and return the result. Raises nothing but CancelledError."""
+        started_at = time.monotonic()
         owner_called_for.set(wake.owner)
         answer, response = bytearray(), None
         try:
             async with asyncio.timeout(self._deadline):
                 response = await self._post(wake, secrets)
-                if response.status != 101:  # nothing ends what follows that
+                if response.status != 101:  # what follows a switch of protocols may never end
                     await read_answer(response, answer)
         except Exception as error:
-            # Once there is a status it counts, whatever befalls the rest: a retry would repeat what was accepted.
+            # A status counts even if the rest of the answer fails: a retry would repeat a wake that was accepted.
             if response is None:
-                return _unanswered(self._describe(error), begun)
-        return _answered(response, bytes(answer), begun)
+                return _failed_result(self._describe(error), started_at)
+        return _result_of(response, bytes(answer), started_at)
 
     async def _post(self, wake: WakeRequest, secrets: Sequence[str]) -> aiohttp.ClientResponse:
         url, session, is_default = self._route(wake.url)
@@ -127,7 +127,8 @@ class Deliverer:
         return await session.post(url, data=wake.body, headers=headers, allow_redirects=False)
 
     def _own_headers(self, headers: Mapping[str, str], *, is_default: bool) -> dict[str, str]:
-        """Checked anew, as they may have been written by SQL. The default target's token is the operator's say."""
+        """Return the headers of the alarm, checked again because SQL may have written them. For the default target,
+        the operator's token takes precedence over an authorization header."""
         checked = check_headers(headers)
         if is_default and self._settings.alarm_token:
             return {name: value for name, value in checked.items() if name.lower() != "authorization"}
@@ -138,30 +139,30 @@ class Deliverer:
             target = check_target(url, self._rules)
             return _Route(_url_of(target), self._sessions[target.scheme], is_default=False)
         if self._settings.alarm_target is None:
-            raise InvalidTarget("the alarm names no url and PULSE_ALARM_TARGET is not set")
+            raise InvalidTarget("the alarm must have a url, because PULSE_ALARM_TARGET is not set")
         return _Route(_url_of(parse_target(self._settings.alarm_target)), self._sessions[DEFAULT], is_default=True)
 
     def _session(self, refuse: Refuse, headers: Mapping[str, str]) -> aiohttp.ClientSession:
         connector = BoundedConnector(
             limit=self._settings.alarm_slots,
             resolver=GuardedResolver(self._lookups, refuse),
-            use_dns_cache=False,  # a new connection means a new look-up and a new check
+            use_dns_cache=False,  # every new connection needs a new look-up and a new check
             socket_factory=guarded_sockets(refuse),
             keepalive_timeout=KEEP_ALIVE,
         )
         return aiohttp.ClientSession(
             connector=connector,
             headers={**HEADERS, **headers},
-            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT),  # the deadline is one of ours, around it all
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT),  # `deliver` itself limits the total time
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trust_env=False,  # no proxy of the environment, no .netrc
+            trust_env=False,  # use no proxy of the environment and no .netrc
         )
 
     def _describe(self, error: Exception) -> str:
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
             return f"no answer within {self._deadline:g} s"
-        return clean_error(_words_of(error), ERROR_LIMIT)
+        return clean_error(_describe_error(error), ERROR_LIMIT)
 
 
 @lru_cache(ROUTES)
@@ -175,11 +176,11 @@ def _destination_of(url: str) -> str:
 def _url_of(target: Target) -> URL:
     url = URL(target.url, encoded=True)
     if (url.scheme, url.raw_host, url.port) != (target.scheme, target.host, target.port):
-        raise InvalidTarget("the url can be read in two ways: write it in a plainer one")
+        raise InvalidTarget("the url can be read in two ways: write a simpler one")
     return url
 
 
-def _answered(response: aiohttp.ClientResponse | None, answer: bytes, begun: float) -> WakeResult:
+def _result_of(response: aiohttp.ClientResponse | None, answer: bytes, started_at: float) -> WakeResult:
     assert response is not None
     status, headers = response.status, response.headers
     if status == 101:
@@ -188,47 +189,47 @@ def _answered(response: aiohttp.ClientResponse | None, answer: bytes, begun: flo
         status=status,
         error=error_of(status, headers),
         answer=text_of(answer),
-        duration=timedelta(seconds=time.monotonic() - begun),
+        duration=timedelta(seconds=time.monotonic() - started_at),
         retry_after=retry_after_of(headers.get("retry-after")),
         is_gone=status == 410,
     )
 
 
-def _unanswered(error: str, begun: float) -> WakeResult:
-    duration = timedelta(seconds=time.monotonic() - begun)
+def _failed_result(error: str, started_at: float) -> WakeResult:
+    duration = timedelta(seconds=time.monotonic() - started_at)
     return WakeResult(status=None, error=error, answer="", duration=duration)
 
 
-def _words_of(error: Exception) -> str:
-    """Short, and without the URL: its query may hold a secret."""
+def _describe_error(error: Exception) -> str:
+    """Return a short description of an error, without the URL: its query may have a secret."""
     match error:
         case PulseError() | AnswerTooLong():
             return str(error)
         case aiohttp.ClientConnectorDNSError():
-            return f"{error.host} cannot be looked up: {_why(error.os_error)}"
+            return f"{error.host} cannot be looked up: {_describe_os_error(error.os_error)}"
         case aiohttp.ClientConnectorCertificateError():
             return f"TLS: the certificate of {error.host} is not accepted: {error.certificate_error}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {_why(error.os_error)}"
+            return f"cannot connect to {error.host}:{error.port}: {_describe_os_error(error.os_error)}"
         case aiohttp.ClientOSError():
-            return f"the connection was lost: {_why(error)}"
+            return f"the connection was lost: {_describe_os_error(error)}"
         case _:
-            known = (words for kind, words in WORDS.items() if isinstance(error, kind))
+            known = (text for kind, text in ERROR_TEXTS.items() if isinstance(error, kind))
             return next(known, f"the wake could not be sent: {type(error).__name__}")
 
 
-def _why(error: OSError) -> str:
-    """The system's words where there are any: asyncio's are "Connect call failed" and the address again."""
+def _describe_os_error(error: OSError) -> str:
+    """Return the operating system's message if it has one: asyncio's is "Connect call failed" and the address."""
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or 'no reason given'})"
     number = error.errno or 0
-    if isinstance(error, PermissionError) or number <= 0:  # the guard's own words, or a look-up's
+    if isinstance(error, PermissionError) or number <= 0:  # a message of the address guard or of a look-up
         return error.strerror or str(error) or type(error).__name__
     return os.strerror(number)
 
 
-WORDS: dict[type[Exception], str] = {
+ERROR_TEXTS: dict[type[Exception], str] = {
     aiohttp.ServerTimeoutError: f"no connection within {CONNECT:g} s",
     aiohttp.ServerDisconnectedError: "the connection was closed before an answer came",
-    aiohttp.ClientResponseError: "the answer is not HTTP as it should be",
+    aiohttp.ClientResponseError: "the answer is not valid HTTP",
 }

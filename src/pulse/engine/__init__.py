@@ -1,1 +1,1 @@
-"""HOW: use cases and duties; one use case, one transaction."""
+"""HOW: use cases and duties. A use case is one transaction."""

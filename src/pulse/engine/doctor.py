@@ -1,6 +1,6 @@
-"""Is all well with the database, the schema, and those who work on it? Looks at each, changes nothing, and says.
+"""Is everything in order with the database, the schema, and the workers and servers? Checks all, and changes nothing.
 
-Not a use case of an open engine: what keeps one from opening is the first thing to be found.
+It does not need an open engine, since it also has to find what keeps one from opening.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Connection
 
 PATIENCE = timedelta(seconds=5)
-HEARING = 2.0  # seconds for a notification to arrive
-PINS = 5  # that are looked at
-COUNTED = 200_000  # jobs in one state that are counted: a few hundredths of a second
-MISCOUNTS = 20  # that are read
+ARRIVAL_PATIENCE = 2.0  # seconds for a notification to arrive
+MAX_PINS = 5
+MAX_COUNTED = 200_000  # jobs in one state whose rows are counted: this takes a few hundredths of a second
+MAX_MISCOUNTS = 20
 
-Look = Callable[[], Awaitable[list[Finding]]]
+Check = Callable[[], Awaitable[list[Finding]]]
 
 
 async def examine(settings: Settings, *, pinned: timedelta = judge.PINNED) -> list[Finding]:
-    """Everything that can be seen from here, in the order in which it should be mended."""
+    """Return all findings about an installation, in the order in which they should be dealt with."""
     settings = replace(settings, patience=min(settings.patience, PATIENCE))
     async with Database(settings) as database:
         return await Doctor(database, pinned=pinned).examine()
 
 
 class Doctor:
-    """The looks at one database. Each is small, and what one of them cannot see does not keep the others from it."""
+    """The checks of one database. Each is cheap, and one that fails does not keep the others from running."""
 
     def __init__(self, database: Database, *, pinned: timedelta) -> None:
         self._database = database
@@ -65,14 +65,14 @@ class Doctor:
         except PulseError as error:
             place = place_of(self._settings.database_url)
             return [judge.fail("database", str(error), f"Looked for{place}." if place else "")]
-        found += await self._look("schema", self._schema)
-        found += await self._look("pooler", self._pooler)
-        if self._buckets:  # there is a schema to look into
-            for name, look in self._looks():
-                found += await self._look(name, look)
+        found += await self._run("schema", self._schema)
+        found += await self._run("pooler", self._pooler)
+        if self._buckets:  # the schema exists
+            for name, check in self._checks():
+                found += await self._run(name, check)
         return found
 
-    def _looks(self) -> list[tuple[str, Look]]:
+    def _checks(self) -> list[tuple[str, Check]]:
         return [
             ("durability", self._durability),
             ("clock", self._clock),
@@ -88,11 +88,11 @@ class Doctor:
             ("tokens", self._tokens),
         ]
 
-    async def _look(self, name: str, look: Look) -> list[Finding]:
+    async def _run(self, name: str, check: Check) -> list[Finding]:
         try:
-            return await look()
+            return await check()
         except PulseError as error:
-            return [judge.warn(name, f"it could not be looked at: {error}")]
+            return [judge.warn(name, f"this could not be checked: {error}")]
 
     async def _server(self) -> list[Finding]:
         return judge.judge_server(await self._database.run(store.read_server))
@@ -111,7 +111,7 @@ class Doctor:
     async def _pooler(self) -> list[Finding]:
         return judge.judge_pooler(
             is_pooled=await store.is_pooled(self._settings),
-            is_told=self._settings.pgbouncer,
+            is_configured=self._settings.pgbouncer,
             has_listen_url=self._settings.listen_url is not None,
         )
 
@@ -119,12 +119,12 @@ class Doctor:
         return judge.judge_durability(await self._database.run(store.read_durability))
 
     async def _clock(self) -> list[Finding]:
-        await self._database.run(store.read_time_source)  # so that the next one is there and back, and no more
+        await self._database.run(store.read_time_source)  # opens the connection, so that only the next one is timed
         return judge.judge_clock(await self._database.run(store.read_time_source))
 
     async def _horizon(self) -> list[Finding]:
-        pins = await self._database.run(lambda conn: store.list_pins(conn, limit=PINS))
-        if self._settings.redaction:  # a session's words may have a payload in them
+        pins = await self._database.run(lambda conn: store.list_pins(conn, limit=MAX_PINS))
+        if self._settings.redaction:  # the query of a session may contain a payload
             pins = [pin._replace(query=None) for pin in pins]
         return judge.judge_pins(pins, datetime.now(UTC), self._pinned)
 
@@ -141,8 +141,8 @@ class Doctor:
         settings = self._settings
         usage = await self._database.run(store.read_queue_usage)
         listens = settings.notify and (settings.listen_url or not settings.pgbouncer)
-        is_heard = await store.does_notification_arrive(self._database, within=HEARING) if listens else None
-        return judge.judge_notifier(is_heard=is_heard, usage=usage)
+        has_arrived = await store.does_notification_arrive(self._database, within=ARRIVAL_PATIENCE) if listens else None
+        return judge.judge_notifier(has_arrived=has_arrived, usage=usage)
 
     async def _duties(self) -> list[Finding]:
         async def work(conn: Connection) -> Lateness:
@@ -161,12 +161,12 @@ class Doctor:
 
     async def _counts(self) -> list[Finding]:
         counts = await self._database.run(count_jobs)
-        said = {status: sum(states.get(status, 0) for states in counts.values()) for status in JobStatus}
-        few = [status for status, jobs in said.items() if jobs <= COUNTED]
-        found = await self._database.run(
-            lambda conn: store.miscounts(conn, buckets=self._buckets, statuses=few, limit=MISCOUNTS)
+        totals = {status: sum(states.get(status, 0) for states in counts.values()) for status in JobStatus}
+        compared = [status for status, jobs in totals.items() if jobs <= MAX_COUNTED]
+        miscounts = await self._database.run(
+            lambda conn: store.miscounts(conn, buckets=self._buckets, statuses=compared, limit=MAX_MISCOUNTS)
         )
-        return judge.judge_counts(found, [status.value for status in JobStatus if status not in few])
+        return judge.judge_counts(miscounts, [status.value for status in JobStatus if status not in compared])
 
     async def _workers(self) -> list[Finding]:
         workers = await self._database.run(list_workers)
@@ -195,7 +195,7 @@ def _masked(redaction: Redaction, broken: Broken) -> Broken:
 
 
 def _late(waits: Sequence[timedelta | None]) -> timedelta | None:
-    """How long past the longest of them is; they count down to an instant."""
+    """Return how late the latest of them is: a wait is negative once its instant has passed."""
     past = [-wait for wait in waits if wait is not None and wait < timedelta()]
     return max(past, default=None)
 
@@ -203,6 +203,6 @@ def _late(waits: Sequence[timedelta | None]) -> timedelta | None:
 def _is_known(tz: str) -> bool:
     try:
         ZoneInfo(tz)
-    except (KeyError, ValueError, OSError):  # not there, not a name, a directory
+    except (KeyError, ValueError, OSError):  # not found, not a name, or a directory
         return False
     return True

@@ -1,4 +1,4 @@
-"""How do the parts of the engine come together, and how do they stop?"""
+"""How is the engine put together from its parts, started and stopped?"""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 
-STOP_PATIENCE = 2.0  # seconds; each step is one transaction, so what is cut is undone
+STOP_PATIENCE = 2.0  # seconds; each step is one transaction, so one that is cancelled is rolled back
 
 
 class Engine:
-    """The use cases over one database, and, once started, the duties beside them."""
+    """The use cases over one database and, once started, the duties of this process."""
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self.settings = database.settings
         self._database = database
         self.notifications = Notifications(database)
         self.instruments = Instruments()
-        self.healths: list[LoopHealth] = []  # of what this process does again and again
-        mint = Mint()  # one, so that ids grow whichever way a job is submitted
+        self.healths: list[LoopHealth] = []  # of the loops of this process
+        mint = Mint()  # a single one, so that ids grow whichever way a job is submitted
         self.jobs = Jobs(database, self.notifications, mint, buckets=buckets)
         self.claims = Claims(database, self.notifications, mint, buckets=buckets, instruments=self.instruments)
         self.schedules = Schedules(database, self.notifications, buckets=buckets)
@@ -67,20 +67,21 @@ class Engine:
         self._watching: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        """Raise if the database does not answer or takes no writes, or its schema no longer suits this release."""
+        """Raise an error if the database does not answer or takes no writes, or if its schema does not suit this
+        release."""
         await self._database.run(lambda conn: check_schema(conn, self.settings.schema))
         await self._database.check_writes(try_to_write)
 
     async def read_clock(self) -> datetime:
-        """The database's time."""
+        """Return the database's time."""
         return await self._database.run(read_clock)
 
     async def explain(self, job_id: UUID) -> Explanation:
-        """Why a job is not running, and when it should be."""
+        """Explain why a job is not running, and when it should begin."""
         return await explain_job(self._database, job_id, buckets=self.jobs.buckets)
 
     def start(self, *more: Loop) -> None:
-        """Begin the duties of this process, and those it has beside every process's."""
+        """Start the duties that every process has, and more loops of this process."""
         self.notifications.start()
         loops = [*self.duties.loops(), *more]
         self.healths += [loop.health for loop in loops]
@@ -88,7 +89,8 @@ class Engine:
         self._watching = asyncio.create_task(self.instruments.watch_loop(), name="pulse loop watch")
 
     async def stop(self) -> None:
-        """Return when every duty has finished the step it was in, unless that cannot reach the database."""
+        """Stop all loops. A step in progress may finish, unless it takes too long because it cannot reach the
+        database."""
         self._stop.set()
         if self._watching is not None:
             self._watching.cancel()
@@ -107,7 +109,7 @@ class Engine:
 
 @asynccontextmanager
 async def open_engine(settings: Settings, *, has_callers: bool = False) -> AsyncIterator[Engine]:
-    """Connect, check that this release and the schema go together, and hand out the engine.
+    """Connect, check that this release and the schema fit together, and yield the engine.
 
     Without a database in the settings, the embedded one is used if it runs: `pulse db start` starts it.
     """
@@ -128,6 +130,6 @@ def _with_database(settings: Settings) -> Settings:
     if server := embedded.running(settings.state_dir):
         return with_notes(replace(settings, database_url=server.dsn))
     raise DatabaseUnreachable(
-        "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse dev` or `pulse db start` in another "
-        "terminal, in this folder, for one of Pulse's"
+        "there is no database: set PULSE_DATABASE_URL to one of yours, or run `pulse dev` or `pulse db start` in "
+        "another terminal, in this folder, to use one of Pulse's"
     )

@@ -1,7 +1,7 @@
-"""Which index answers what people look for among schedules and alarms, and where does the next page begin?
+"""Which index does a search of schedules or alarms use, and where does the next page begin?
 
-What the index does not answer is filtered, over a bounded number of rows: a page may be short, or empty, and still have
-a next one. So a page costs the same however many there are.
+Conditions that the index does not cover are checked on a limited number of rows, so that a page costs the same however
+many rows there are. A page may therefore be short or even empty, and not be the last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST, LAST = (datetime.min.replace(tzinfo=UTC), FIRST_ID), (datetime.max.replac
 
 
 class Row(Protocol):
-    """What the scans answer with."""
+    """A row of a search: whether it matches, and how many rows were read up to it."""
 
     @property
     def matches(self) -> bool: ...
@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Row)
 
 
 def cut_page(rows: Sequence[R], limit: int) -> tuple[list[R], R | None]:
-    """Those of a page, and the row after which the next one begins."""
+    """Return the rows of a page, and the row after which the next page begins."""
     if not rows:
         return [], None
     *matching, last = rows
@@ -53,7 +53,7 @@ def cut_page(rows: Sequence[R], limit: int) -> tuple[list[R], R | None]:
 
 
 async def search_schedules(conn: Connection, wanted: ScheduleSearch, *, after: str | None, limit: int) -> SchedulePage:
-    """By name."""
+    """Return a page of schedules that match, by name."""
     check_int("limit", limit, 1, PAGE_LIMIT)
     if after:
         check_name("after", after)
@@ -88,7 +88,8 @@ def _is_paused(state: ScheduleState | AlarmState | None) -> bool | None:
 
 
 async def search_alarms(conn: Connection, wanted: AlarmSearch, *, after: str | None, limit: int) -> AlarmPage:
-    """Newest first; those given up by when that was, and those failing by when they are tried again."""
+    """Return a page of alarms that match, newest first. A search for failed ones has the latest failure first, and one
+    for failing ones has the next try first."""
     check_int("limit", limit, 1, PAGE_LIMIT)
     page, end = cut_page(await _scan_alarms(conn, wanted, after, limit + 1), limit)
     found = await alarm_lists.read_alarms(conn, ids=[row.id for row in page])
@@ -138,4 +139,4 @@ def _read_cursor(text: str | None, start: tuple[datetime, UUID]) -> tuple[dateti
             return instant, UUID(own_id)
     except ValueError:
         pass
-    raise InvalidFilter(f"{text[:60]!r} is not where a page of alarms ends: begin again with the first page")
+    raise InvalidFilter(f"after must be the `next` of the previous page of alarms, not {text[:60]!r}")

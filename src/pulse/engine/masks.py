@@ -1,7 +1,7 @@
-"""What of a row may leave the engine? Everything but the payload's marked fields, and errors that quote them.
+"""Which parts of a row are masked before it leaves the engine? Marked fields of its payload, and errors about them.
 
-Whatever is asked for through a use case comes out of here, so that no door can forget it. What is not masked is what
-does the work: a claim on its way to its worker, a wake on its way to its URL, and the rows that are compared.
+The use cases mask everything that they return, so that no door can forget it. Some values are not masked because work
+depends on them: a claim on its way to its worker, a wake on its way to its URL, and rows that are compared.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Row = TypeVar("Row")
 Masked = TypeVar("Masked")
 
 
-THREADS = ThreadPoolExecutor(2, "pulse-mask")  # of our own: others' look-ups and files need not wait for it
+THREADS = ThreadPoolExecutor(2, "pulse-mask")  # separate, so that other work in threads does not wait for masking
 
 
 async def mask_each(mask: Callable[[Row], Masked], rows: Iterable[Row]) -> list[Masked]:
-    """Mask many of them. A large payload takes a while, so it is done in a thread, and the loop goes on."""
-    given = list(rows)
-    return await off_loop(lambda: [mask(row) for row in given]) if given else []
+    """Mask many rows, in a thread so that large payloads do not block the event loop."""
+    listed = list(rows)
+    return await off_loop(lambda: [mask(row) for row in listed]) if listed else []
 
 
 async def mask_one(redaction: Redaction, mask: Callable[[Redaction, Row], Row], row: Row) -> Row:
-    """Mask one of them, in a thread as well: a payload of a mebibyte may take half a second."""
+    """Mask one row, also in a thread: a payload of a mebibyte may take half a second."""
     return await off_loop(lambda: mask(redaction, row)) if redaction else row
 
 
 async def refuse_masked_each(redaction: Redaction, payloads: Iterable[str], *, is_edit: bool = False) -> None:
-    """Refuse the mask in place of a marked value. Only payloads that have the mask somewhere are gone through."""
+    """Refuse payloads with the mask as a marked value. Only payloads that contain the mask at all are parsed."""
     if not redaction:
         return
     for payload in payloads:
@@ -79,13 +79,13 @@ def mask_schedule(redaction: Redaction, schedule: Schedule) -> Schedule:
     if not redaction:
         return schedule
     job, payload = copy(schedule.job), schedule.job.payload
-    msgspec.structs.force_setattr(job, "payload", redaction.json(payload))  # what was checked once is a job still
+    msgspec.structs.force_setattr(job, "payload", redaction.json(payload))  # without checking the job again
     error = None if schedule.error is None else redaction.text(schedule.error, payload)
     return msgspec.structs.replace(schedule, job=job, error=error)
 
 
 def mask_attempts(redaction: Redaction, attempts: Iterable[Attempt], payload: str) -> list[Attempt]:
-    mask = redaction.texts_of(payload)
+    mask = redaction.text_masker(payload)
     return [
         msgspec.structs.replace(each, error=mask(each.error), traceback=each.traceback and mask(each.traceback))
         for each in attempts
@@ -93,7 +93,7 @@ def mask_attempts(redaction: Redaction, attempts: Iterable[Attempt], payload: st
 
 
 def mask_deliveries(redaction: Redaction, deliveries: Iterable[Delivery], payload: str) -> list[Delivery]:
-    mask = redaction.texts_of(payload)
+    mask = redaction.text_masker(payload)
     return [
         msgspec.structs.replace(each, error=each.error and mask(each.error), answer=mask(each.answer))
         for each in deliveries
@@ -101,26 +101,26 @@ def mask_deliveries(redaction: Redaction, deliveries: Iterable[Delivery], payloa
 
 
 def mask_report(redaction: Redaction, report: Report, payload: str) -> Report:
-    """What goes into the log of attempts. Workers have done it before, if they know the setting."""
-    mask = redaction.texts_of(payload)
+    """Mask the error of a report, for the log of attempts. A worker that has the setting has done so already."""
+    mask = redaction.text_masker(payload)
     error, traceback = mask(report.error), report.traceback and mask(report.traceback)
     if (error, traceback) == (report.error, report.traceback):
         return report
     return msgspec.structs.replace(report, error=error, traceback=traceback)
 
 
-def mask_delivered(redaction: Redaction, delivered: WakeResult, payload: str) -> WakeResult:
-    """An endpoint may answer with what it was sent."""
-    return _with_words(delivered, lambda text: redaction.text(text, payload)) if redaction else delivered
+def mask_result(redaction: Redaction, result: WakeResult, payload: str) -> WakeResult:
+    """Mask the result of a delivery, since an endpoint may answer with the payload."""
+    return _change_texts(result, lambda text: redaction.text(text, payload)) if redaction else result
 
 
-def hide_headers(delivered: WakeResult, headers: Mapping[str, str], token: str | None) -> WakeResult:
-    """Hide what was sent in headers from the answer: a credential, whatever the header is called."""
+def hide_headers(result: WakeResult, headers: Mapping[str, str], token: str | None) -> WakeResult:
+    """Mask the values of request headers in a result: any of them may be a credential."""
     values = [*headers.values(), *filter(None, [token])]
-    secrets = [*values, *(value.partition(" ")[2] for value in values)]  # also without its scheme, as in Bearer
-    return _with_words(delivered, lambda text: hide_in(text, secrets)) if values else delivered
+    secrets = [*values, *(value.partition(" ")[2] for value in values)]  # also without a scheme such as Bearer
+    return _change_texts(result, lambda text: hide_in(text, secrets)) if values else result
 
 
-def _with_words(delivered: WakeResult, change: Callable[[str], str]) -> WakeResult:
-    error = delivered.error and change(delivered.error)
-    return msgspec.structs.replace(delivered, error=error, answer=change(delivered.answer))
+def _change_texts(result: WakeResult, change: Callable[[str], str]) -> WakeResult:
+    error = result.error and change(result.error)
+    return msgspec.structs.replace(result, error=error, answer=change(result.answer))

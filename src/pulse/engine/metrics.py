@@ -1,7 +1,8 @@
-"""What does a scrape see? What the database has counted for everybody, and what this process has measured of itself.
+"""Which metrics does a scrape return? The counts in the database, and the measurements of this process.
 
-A scrape costs a constant number of small statements, at most once a second however many scrape, and never waits long:
-while the database is away it says so, and tells of the process alone. docs/reference/metrics.md has every name.
+A scrape costs a constant number of small statements, at most once a second for all scrapers, and never waits long:
+while the database is away, database_up is 0 and only the metrics of the process are returned.
+docs/reference/metrics.md has every name.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from pulse.model.statistics import Overview, TopicFacts, Total
     from pulse.store.connections.pool import Database
 
-FRESH = 1.0  # seconds for which one answer serves all
-PATIENCE = 2.5  # seconds for the database, of the ten that Prometheus has for us
+FRESH = 1.0  # seconds for which an answer is cached
+PATIENCE = 2.5  # seconds for the database; Prometheus waits for ten
 MAX_TOPICS = 200  # with a label of their own
 OTHER = "(other)"
 MAX_SCHEDULES = 100_000  # that are counted
 
-# What ends an attempt or a job.
+# The events that end an attempt or a job.
 OUTCOMES = (
     Event.COMPLETED,
     Event.RETRIED,
@@ -44,7 +45,7 @@ OUTCOMES = (
 
 
 class Figures(NamedTuple):
-    """What the database says."""
+    """The figures that were read from the database."""
 
     overview: Overview
     totals: Sequence[Total]
@@ -52,7 +53,7 @@ class Figures(NamedTuple):
 
 
 class Metrics:
-    """What scrapers of this process see."""
+    """The metrics of this process, as scrapers get them."""
 
     def __init__(
         self, database: Database, statistics: Statistics, instruments: Instruments, healths: Sequence[LoopHealth]
@@ -67,16 +68,16 @@ class Metrics:
         self._written_at = float("-inf")
 
     async def scrape(self) -> str:
-        async with self._lock:  # whoever comes meanwhile shares the answer
+        async with self._lock:  # scrapes that come meanwhile share the answer
             if time.monotonic() - self._written_at >= FRESH:
-                figures = await self._ask()
+                figures = await self._read_figures()
                 process = list(self._of_process(is_up=figures is not None))
-                # On a thread: two hundred topics are twelve thousand lines.
+                # In a thread: two hundred topics make twelve thousand lines.
                 self._text = await asyncio.to_thread(self._write, process, figures)
                 self._written_at = time.monotonic()
             return self._text
 
-    async def _ask(self) -> Figures | None:
+    async def _read_figures(self) -> Figures | None:
         try:
             async with asyncio.timeout(PATIENCE):
                 overview, totals = await self._statistics.overview(), await self._statistics.totals()
@@ -88,22 +89,22 @@ class Metrics:
     def _write(self, process: list[Family], figures: Figures | None) -> str:
         if figures is None:
             return write(process)
-        self._labels.see(figures)
+        self._labels.update(figures)
         return write([*process, *of_jobs(figures, self._labels), *of_everything(figures)])
 
     def _of_process(self, *, is_up: bool) -> Iterator[Family]:
-        measured, healths = self._instruments, self.healths
+        measured = self._instruments
         outcomes = sorted(measured.wake_outcomes.items())
         yield _one("build_info", "gauge", "The release that runs here.", 1, version=__version__)
         yield _one("database_up", "gauge", "1 if the database has just answered.", int(is_up))
         yield _one(
             "database_errors_total", "counter", "Connections lost and statements refused.", self._database.errors
         )
-        yield _one("loop_lag_seconds", "gauge", "The worst lag of the event loop of late.", measured.loop_lag)
-        yield _many(
-            "duty_age_seconds", "gauge", "Since a duty last went well.", "duty", [(b.name, b.age) for b in healths]
-        )
-        yield _many("duty_errors_total", "counter", "Steps that failed.", "duty", [(b.name, b.errors) for b in healths])
+        yield _one("loop_lag_seconds", "gauge", "The worst recent lag of the event loop.", measured.loop_lag)
+        ages = [(health.name, health.age) for health in self.healths]
+        errors = [(health.name, health.errors) for health in self.healths]
+        yield _many("duty_age_seconds", "gauge", "Time since a duty last succeeded.", "duty", ages)
+        yield _many("duty_errors_total", "counter", "Steps that failed.", "duty", errors)
         yield _histogram("claim_seconds", "How long claim statements took.", measured.claims)
         yield _histogram("schedule_lateness_seconds", "How late schedules fired.", measured.fires)
         yield _histogram("alarm_lateness_seconds", "How late deliveries of alarms began.", measured.wakes)
@@ -111,18 +112,18 @@ class Metrics:
 
 
 class TopicLabels:
-    """Which topics have a label of their own: the busiest, and who has one keeps it.
+    """The topics that have a label of their own. The busiest get one, and a topic that has one keeps it.
 
-    Counters must not jump, so a topic is not moved among the others because another one became busier, nor from among
-    them because there is room again: what it had counted there would be missing.
+    Counters must not jump. So a topic is not moved to the others when another one becomes busier, and none of the
+    others gets a label when there is room again: what it has counted there would be missing.
     """
 
-    def __init__(self, most: int = MAX_TOPICS) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_TOPICS) -> None:
+        self._limit = limit
         self._own: set[str] = set()
         self._others: set[str] = set()
 
-    def see(self, figures: Figures) -> None:
+    def update(self, figures: Figures) -> None:
         submitted: defaultdict[str, int] = defaultdict(int)
         for facts in figures.overview.topics:
             submitted[facts.topic] += sum(facts.counts.values())
@@ -130,16 +131,16 @@ class TopicLabels:
             submitted[total.topic] += total.jobs
         self._own &= submitted.keys()
         self._others &= submitted.keys()
-        fresh = sorted(submitted.keys() - self._own - self._others, key=lambda topic: (-submitted[topic], topic))
-        room = self._most - len(self._own)
-        self._own |= set(fresh[:room])
-        self._others |= set(fresh[room:])
+        new = sorted(submitted.keys() - self._own - self._others, key=lambda topic: (-submitted[topic], topic))
+        room = self._limit - len(self._own)
+        self._own |= set(new[:room])
+        self._others |= set(new[room:])
 
     def of(self, topic: str) -> str:
         return topic if topic in self._own else OTHER
 
 
-# --- of jobs, by topic
+# --- jobs, by topic
 
 
 def of_jobs(figures: Figures, labels: TopicLabels) -> Iterator[Family]:
@@ -182,7 +183,7 @@ def _of_totals(totals: Iterable[Total], labels: TopicLabels) -> Iterator[Family]
 
 
 class Lengths:
-    """Histograms by topic, of the classes that the database counts in."""
+    """Histograms by topic, in the classes that the database counts."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
@@ -202,7 +203,7 @@ class Lengths:
         return Family(f"pulse_{name}", "histogram", about, samples)
 
 
-# --- of everything together
+# --- the whole installation
 
 
 def of_everything(figures: Figures) -> Iterator[Family]:
@@ -218,7 +219,7 @@ def of_everything(figures: Figures) -> Iterator[Family]:
     yield _one("alarms_overdue_seconds", "gauge", "How late the latest alarm is that is not ready.", late_alarms)
 
 
-# --- families of one shape
+# --- making families
 
 
 def _one(name: str, kind: str, about: str, value: float, **labels: str) -> Family:
@@ -234,6 +235,6 @@ def _by_topic(name: str, kind: str, about: str, label: str, values: Mapping[tupl
     return Family(f"pulse_{name}", kind, about, samples)
 
 
-def _histogram(name: str, about: str, found: Histogram) -> Family:
-    samples = list(buckets({}, found.bounds, found.counts, found.seconds))
+def _histogram(name: str, about: str, histogram: Histogram) -> Family:
+    samples = list(buckets({}, histogram.bounds, histogram.counts, histogram.seconds))
     return Family(f"pulse_{name}", "histogram", about, samples)

@@ -1,7 +1,7 @@
-"""Who is signed in at the dashboard? A row says so, so that a session outlives a server and can be ended anywhere.
+"""Who is signed in at the dashboard? Each session is a row, so that it outlives a server and can be ended at any.
 
-A session is a token that was shown once. Its own secret is random and new at each sign-in, and only its hash is kept.
-What was found is believed for a few seconds, as with tokens: a page and all it loads ask once.
+A session stands for a token that was given at sign-in. Its own secret is random and new at each sign-in, and only its
+hash is stored. Sessions are cached for a few seconds, like tokens: a page and everything it loads need one query.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 IDLE = timedelta(hours=12)
 LIFETIME = timedelta(days=7)
-BELIEVED_FOR = 3.0  # seconds
-MAX_REMEMBERED = 10_000
+CACHED_FOR = 3.0  # seconds
+MAX_CACHED = 10_000
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -34,10 +34,10 @@ class Sessions:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._clock = clock
-        self._found: dict[bytes, tuple[bytes | None, float]] = {}  # the token's hash, and since when that is believed
+        self._cache: dict[bytes, tuple[bytes | None, float]] = {}  # the token's hash, and when it was read
 
     async def open(self, token_digest: bytes) -> str:
-        """The secret of a new session."""
+        """Open a session, and return its secret."""
         secret = secrets.token_urlsafe(32)
         await self._database.run(
             lambda conn: store.open_session(conn, digest=_digest(secret), token_digest=token_digest, lifetime=LIFETIME)
@@ -45,22 +45,22 @@ class Sessions:
         return secret
 
     async def find(self, secret: str) -> bytes | None:
-        """The hash of the token that was shown; None: there is no such session any more."""
+        """Return the hash of the token that the session stands for, or None if the session has ended."""
         if not _SECRET.fullmatch(secret):
             return None
         digest = _digest(secret)
-        token_digest, since = self._found.get(digest, (None, float("-inf")))
-        if self._clock() - since > BELIEVED_FOR:
+        token_digest, read_at = self._cache.get(digest, (None, float("-inf")))
+        if self._clock() - read_at > CACHED_FOR:
             token_digest = await self._database.run(lambda conn: _find(conn, digest))
-            if len(self._found) >= MAX_REMEMBERED:
-                self._found.clear()
-            self._found[digest] = (token_digest, self._clock())
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[digest] = (token_digest, self._clock())
         return token_digest
 
     async def close(self, secret: str) -> None:
-        """Here at once, elsewhere within seconds."""
+        """End a session: here at once, at other servers within seconds."""
         digest = _digest(secret)
-        self._found.pop(digest, None)
+        self._cache.pop(digest, None)
         await self._database.run(lambda conn: store.close_session(conn, digest=digest))
 
 

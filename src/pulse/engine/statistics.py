@@ -1,6 +1,6 @@
-"""Is all well, and how has it been going? Read from what is counted anyway, never by counting jobs.
+"""How is the installation doing, now and over time? This is read from counts in the database, without counting jobs.
 
-Whoever shows this to several people at once should ask once for all of them: see `doors/dashboard/live.py`.
+A caller that shows this to several people at once should read it once for all of them: see `doors/dashboard/live.py`.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
     from pulse.store.statistics.series import RecentEvents
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LONG_WAIT = timedelta(minutes=5)  # what waits longer is a concern
-MAX_ALIKE = 3  # concerns of one kind that are told one by one
-LATE = timedelta(seconds=10)  # a schedule or an alarm that nobody fires
-FEW_JOBS = 20  # of a topic and a state, that tell which tasks it has
+LONG_WAIT = timedelta(minutes=5)  # a job that has waited longer is a concern
+MAX_ALIKE = 3  # concerns of one kind that are listed one by one
+LATE = timedelta(seconds=10)  # a schedule or an alarm that is later is a concern
+FEW_JOBS = 20  # of a topic and a state, from which the tasks of a topic are read
 ENDED = (ENDED_WELL, *ENDED_BADLY)
 
 Events = dict[str, dict[Event, int]]  # by topic
 
 
 class Statistics:
-    """Figures about everything, over one database."""
+    """The statistics of one database."""
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self._database = database
         self._buckets = list(range(buckets))
 
     async def overview(self) -> Overview:
-        """How things stand. A handful of small reads, the same with ten million jobs as with ten."""
+        """Return the current state of the installation, by a few small reads, the same for any number of jobs."""
         return await self._database.run(self._overview)
 
     async def points(self, shown: Range, topic: str | None = None) -> list[Point]:
-        """A chart of the last hour, day or week: of one topic, or of all together."""
+        """Return the points of a chart of the last hour, day or week, for one topic or for all together."""
         name = ALL_TOPICS if topic is None else check_topic(topic)
         buckets = self._buckets if topic is None else [self._home(name)]
         step = shown.span.length
@@ -78,11 +78,11 @@ class Statistics:
         return await self._database.run(work)
 
     async def totals(self) -> list[Total]:
-        """What ever happened, by topic: exact at this instant."""
+        """Return the counts of all events since the beginning, by topic. They are exact."""
         return await self._database.run(lambda conn: series.read_totals(conn, buckets=self._buckets))
 
     async def recent_tasks(self, topics: Sequence[str]) -> list[tuple[str, str]]:
-        """Pairs of a topic and a task of it, as far as the few jobs tell that are looked at."""
+        """Return pairs of a topic and a task in it, as found in a few jobs of each topic."""
         homes = [self._home(topic) for topic in topics]
         return await self._database.run(
             lambda conn: overview.recent_tasks(conn, buckets=homes, topics=topics, limit=FEW_JOBS)
@@ -131,22 +131,22 @@ class Statistics:
 
 
 def _window(now: datetime) -> float:
-    """Seconds since the beginning of the minute before this one."""
+    """Return the seconds since the beginning of the minute before this one."""
     return ((now - EPOCH) % timedelta(minutes=1)).total_seconds() + 60
 
 
 def _by_topic(recent: Iterable[RecentEvents], span: str) -> Events:
-    found: Events = {}
+    by_topic: Events = {}
     for each in recent:
         if each.span == span:
-            events = found.setdefault(each.topic, {})
+            events = by_topic.setdefault(each.topic, {})
             events[each.event] = events.get(each.event, 0) + each.jobs
-    return found
+    return by_topic
 
 
 def _rate(minute: Mapping[str, Mapping[Event, int]], topic: str, events: Iterable[Event], window: float) -> float:
-    seen = minute.get(topic, {})
-    return sum(seen.get(event, 0) for event in events) / window
+    counts = minute.get(topic, {})
+    return sum(counts.get(event, 0) for event in events) / window
 
 
 # --- what needs attention
@@ -178,11 +178,11 @@ def _of_waiting(topics: Sequence[TopicFacts], workers: Sequence[WorkerSeen], now
         topic.topic: now - topic.oldest_at for topic in topics if topic.oldest_at is not None and not topic.is_paused
     }
     served = {topic for worker in workers for topic in worker.topics}
-    alone = [name for name in waits if name not in served]
+    unserved = [name for name in waits if name not in served]
     late = sorted((name for name in waits if waits[name] > LONG_WAIT), key=lambda name: -waits[name])
     return _each_or_all(
         ConcernKind.NO_WORKERS,
-        alone,
+        unserved,
         lambda name: f"no worker is connected for {name}, where jobs wait",
         "no worker is connected, though jobs wait, for",
     ) + _each_or_all(
@@ -207,7 +207,7 @@ def _of_pauses(topics: Sequence[TopicFacts]) -> list[Concern]:
 def _each_or_all(
     kind: ConcernKind, names: Sequence[str], of_one: Callable[[str], str], of_all: str, *, is_urgent: bool = True
 ) -> list[Concern]:
-    """One for each topic; but where there are many, all in one, which can still be read at a glance."""
+    """Return a concern for each topic or, if there are many topics, a single one that can be read at a glance."""
     if len(names) <= MAX_ALIKE:
         return [Concern(kind, of_one(name), is_urgent=is_urgent, topic=name) for name in names]
     text = f"{of_all} {len(names):,} topics: {', '.join(names[:MAX_ALIKE])} and {len(names) - MAX_ALIKE:,} more"
@@ -221,7 +221,7 @@ def _of_schedules(concerns: Concerns) -> list[Concern]:
             Concern(ConcernKind.BROKEN_SCHEDULES, _broken(concerns.broken_schedules, "schedule is", "schedules are"))
         )
     if (late := concerns.schedules_overdue) is not None and late > LATE:
-        found.append(Concern(ConcernKind.LATE_SCHEDULES, f"a schedule is {_length(late)} late: nobody fires it"))
+        found.append(Concern(ConcernKind.LATE_SCHEDULES, f"a schedule is {_length(late)} late and was not fired"))
     return found
 
 
@@ -232,7 +232,7 @@ def _of_alarms(concerns: Concerns) -> list[Concern]:
             Concern(ConcernKind.FAILED_ALARMS, f"{_many(concerns.failed_alarms, 'alarm')} failed for good today")
         )
     if (late := concerns.alarms_overdue) is not None and late > LATE:
-        found.append(Concern(ConcernKind.LATE_ALARMS, f"an alarm is {_length(late)} late: nobody wakes its target"))
+        found.append(Concern(ConcernKind.LATE_ALARMS, f"an alarm is {_length(late)} late and was not delivered"))
     if concerns.failing_alarms:
         text = f"{_many(concerns.failing_alarms, 'alarm')} could not be delivered yet and will be tried again"
         found.append(Concern(ConcernKind.FAILING_ALARMS, text, is_urgent=False))
@@ -261,6 +261,6 @@ def _counted(number: int) -> str:
 
 
 def _length(length: timedelta) -> str:
-    """To the minute where it is long, so that a page that shows it need not change every second."""
+    """Return a length of time, rounded down if it is long, so that a page with it need not change every second."""
     step = 1 if length < LONG_WAIT else 60 if length < timedelta(days=1) else 3600
     return format_duration(timedelta(seconds=int(length.total_seconds() // step * step)))

@@ -1,7 +1,7 @@
-"""Who holds which token, and how is that known without asking the database at every call?
+"""Which tokens are there, and how are they checked without a query at every call?
 
-What was found is believed for a few seconds. After that, one statement asks again about every token that was used
-meanwhile, so that looking after tokens costs the same whether one worker is connected or a thousand.
+Tokens are cached for a few seconds. After that, one statement reads all tokens again that were used meanwhile, so that
+checking them costs the same whether one worker is connected or a thousand.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.tokens")
 
-BELIEVED_FOR = 3.0  # seconds: how late, at most, another server learns of a revocation
-MAX_REMEMBERED = 10_000  # hashes nobody knows; a flood of them is forgotten, not kept
-LOOK_UP_EVERY = 0.02  # seconds between two statements about tokens that are not known yet, however many are shown
+CACHED_FOR = 3.0  # seconds: how late, at most, another server learns of a revocation
+MAX_UNKNOWN = 10_000  # hashes of unknown tokens that are cached; a flood of them is forgotten
+LOOK_UP_EVERY = 0.02  # seconds between two statements about tokens that are not cached, however many there are
 
 
 class Tokens:
@@ -37,15 +37,15 @@ class Tokens:
         self._clock = clock
         self._found: dict[bytes, Token] = {}
         self._unknown: set[bytes] = set()
-        self._used: set[bytes] = set()  # of those found, since the last time all were asked about
-        self._asked_at = float("-inf")
-        self._asking = asyncio.Lock()
-        self._next_look: tuple[set[bytes], asyncio.Task[dict[bytes, Token]]] | None = None
+        self._used: set[bytes] = set()  # hashes in `_found` that were used since the last refresh
+        self._refreshed_at = float("-inf")
+        self._refreshing = asyncio.Lock()
+        self._next_look_up: tuple[set[bytes], asyncio.Task[dict[bytes, Token]]] | None = None
         self._looking_up = asyncio.Lock()
         self._looked_up_at = float("-inf")
 
     async def create(self, name: str, scopes: Sequence[str], lifetime: timedelta | None = None) -> tuple[Token, str]:
-        """The token and its secret, which is told this once and kept nowhere."""
+        """Create a token, and return it with its secret, which is not stored and cannot be read again."""
         check_token_name(name)
         check_lifetime(lifetime)
         texts = [str(scope) for scope in read_scopes(scopes)]
@@ -58,75 +58,76 @@ class Tokens:
         return token, secret
 
     async def list(self) -> list[Token]:
-        """All there ever were, by name."""
+        """Return all tokens, also revoked and expired ones, by name."""
         return await self._database.run(store.list_tokens)
 
     async def revoke(self, name: str) -> Token:
-        """Here from the next call on; elsewhere within seconds. Revoking twice changes nothing."""
+        """Revoke a token: here from the next call on, at other servers within seconds. To revoke it again changes
+        nothing."""
         check_token_name(name)
-        async with self._asking:  # an answer from before must not be taken for one from after
+        async with self._refreshing:  # a refresh that began before must not restore the token
             token = await self._database.run(lambda conn: store.revoke_token(conn, name=name))
-            self._asked_at = float("-inf")
+            self._refreshed_at = float("-inf")
         if token is None:
             raise TokenNotFound(name)
         return token
 
-    async def is_anything_there(self) -> bool:
-        """Whether there ever was a token. Also if all are revoked: that must close a door, not open it."""
+    async def has_any(self) -> bool:
+        """Tell whether any token exists. Revoked ones count: to revoke the last one must not open the doors."""
         return await self._database.run(store.has_tokens)
 
     async def find(self, secret: str) -> Token | None:
-        """The token of this secret, also if it is revoked or expired; None if there never was one."""
+        """Return the token of this secret, even if it is revoked or expired, or None if there is none."""
         return await self.find_hashed(hash_of(secret)) if is_secret(secret) else None
 
     async def find_hashed(self, digest: bytes) -> Token | None:
         if self._is_old():
-            async with self._asking:
+            async with self._refreshing:
                 if self._is_old():
-                    await self._ask_again()
-        found = self._found.get(digest)
-        if found is None and digest not in self._unknown:
-            found = await self._look_up(digest)
-        if found is not None:
+                    await self._refresh()
+        token = self._found.get(digest)
+        if token is None and digest not in self._unknown:
+            token = await self._look_up(digest)
+        if token is not None:
             self._used.add(digest)
-        return found
+        return token
 
     def _is_old(self) -> bool:
-        return self._clock() - self._asked_at > BELIEVED_FOR
+        return self._clock() - self._refreshed_at > CACHED_FOR
 
-    async def _ask_again(self) -> None:
-        """About all that were used of late. Without a database what was true stays so: it ends no stream."""
+    async def _refresh(self) -> None:
+        """Read all recently used tokens again. Without a database the cached ones stay valid, so no stream ends."""
         used = list(self._used)
         try:
             found = await self._read(used) if used else {}
         except Unavailable as error:
-            log.warning("tokens cannot be looked up, so those known are believed: %s", error)
+            log.warning("tokens cannot be read, so the cached ones stay valid: %s", error)
         else:
             self._found, self._used = found, set()
             self._unknown.clear()
-        self._asked_at = self._clock()
+        self._refreshed_at = self._clock()
 
     async def _look_up(self, digest: bytes) -> Token | None:
-        """Ask the database about a token that is not known yet, in one statement with all others of this moment.
+        """Read a token that is not cached, in one statement with all others that are asked for at the same time.
 
-        Whoever shows made-up tokens by the thousand costs the database no more than one statement every so often, and
-        a right token among them waits no longer than that.
+        A caller that sends invented tokens by the thousand costs the database no more than one statement in
+        LOOK_UP_EVERY, and a valid token among them waits no longer than that.
         """
-        if self._next_look is None:
+        if self._next_look_up is None:
             digests: set[bytes] = set()
-            self._next_look = digests, asyncio.create_task(self._look_up_all(digests))
-        digests, look = self._next_look
+            self._next_look_up = digests, asyncio.create_task(self._look_up_all(digests))
+        digests, look_up = self._next_look_up
         digests.add(digest)
-        return (await asyncio.shield(look)).get(digest)
+        return (await asyncio.shield(look_up)).get(digest)
 
     async def _look_up_all(self, digests: set[bytes]) -> dict[bytes, Token]:
         async with self._looking_up:
             await asyncio.sleep(max(0.0, self._looked_up_at + LOOK_UP_EVERY - self._clock()))
-            self._next_look = None  # it is complete: whoever comes from now on is asked about by the next one
+            self._next_look_up = None  # this one is complete; tokens from now on belong to the next one
             self._looked_up_at = self._clock()
             found = await self._read(list(digests))
         self._found |= found
-        if len(self._unknown) >= MAX_REMEMBERED:
+        if len(self._unknown) >= MAX_UNKNOWN:
             self._unknown.clear()
         self._unknown |= digests - found.keys()
         return found

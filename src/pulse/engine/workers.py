@@ -1,4 +1,4 @@
-"""Who is connected? A server says so of its workers, a worker without one of itself, and everyone can tell of all."""
+"""Which workers are connected? Servers record their workers, and a worker without a server records itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.workers")
 
 NOTE_EVERY = timedelta(seconds=5)
-QUIET = timedelta(seconds=15)  # where nothing changed
-LEAVE_PATIENCE = 1.0  # seconds that saying goodbye may hold up an end
+QUIET = timedelta(seconds=15)  # between two records while nothing changes
+LEAVE_PATIENCE = 1.0  # seconds for which `leave` may delay the end of a process
 
 
 class Workers:
@@ -36,65 +36,65 @@ class Workers:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.server = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._said: list[tuple[str, int, int]] = []
-        self._said_at = 0.0
+        self._recorded: list[tuple[str, int, int]] = []
+        self._recorded_at = 0.0
         self._has_left = False
 
     async def list(self) -> list[WorkerSeen]:
         return await self._database.run(store.list_workers)
 
     def duty(self, streams: Callable[[], Iterable[WorkerStream]]) -> Step:
-        """A step that says who sits here."""
-        return self._noting(self.server, lambda now: [_presence(stream, now) for stream in streams()])
+        """Return a step that records the workers with a stream to this server."""
+        return self._record_step(self.server, lambda now: [_presence(stream, now) for stream in streams()])
 
     def own_duty(self, worker: str, present: Callable[[timedelta], Presence]) -> Step:
-        """The same of a worker that has no server: it stands for itself. `present` is given its age."""
+        """Return a step that records a worker without a server. `present` gets its age."""
         since = time.monotonic()
-        return self._noting(worker, lambda now: [present(timedelta(seconds=now - since))])
+        return self._record_step(worker, lambda now: [present(timedelta(seconds=now - since))])
 
-    def _noting(self, server: str, find: Callable[[float], Sequence[Presence]]) -> Step:
-        """While all is as it was, it says so less often."""
+    def _record_step(self, server: str, find: Callable[[float], Sequence[Presence]]) -> Step:
+        """Return a step that records what `find` returns. While nothing changes, it does so less often."""
 
-        async def note() -> timedelta:
+        async def record() -> timedelta:
             now = time.monotonic()
             here = [] if self._has_left else find(now)
-            said = [(each.name, each.busy, each.slots) for each in here]
-            if said != self._said or (here and now - self._said_at > QUIET.total_seconds()):
-                await self._note(server, here)
-                self._said, self._said_at = said, now  # only now: what failed is said again
+            current = [(each.name, each.busy, each.slots) for each in here]
+            if current != self._recorded or (here and now - self._recorded_at > QUIET.total_seconds()):
+                await self._record(server, here)
+                self._recorded, self._recorded_at = current, now  # after the write, so that one that fails is repeated
             return NOTE_EVERY
 
-        return note
+        return record
 
-    async def take(self, stream: WorkerStream) -> None:
-        """Write down that a worker's stream is here now, for servers that believe to have it. Where that cannot be
-        written, theirs ends for want of a reader."""
+    async def record_stream(self, stream: WorkerStream) -> None:
+        """Record that a worker has its stream here now, for servers that still have an older one. If this cannot be
+        written, that older stream ends once nobody reads it."""
         presence = _presence(stream, time.monotonic())
         try:
             await self._database.run(lambda conn: store.move_worker(conn, server=self.server, worker=presence))
         except PulseError as error:
-            log.warning("other servers cannot be told that %s is here now: %s", stream.worker, error)
+            log.warning("other servers cannot be notified that %s is here now: %s", stream.worker, error)
 
     async def moved(self, streams: Sequence[WorkerStream]) -> set[str]:
-        """Return the names of those who have come to another server since they came here."""
+        """Return the names of workers that have connected to another server since they connected here."""
         now = time.monotonic()
         names, ages = (
             [stream.worker for stream in streams],
             [timedelta(seconds=now - stream.connected_at) for stream in streams],
         )
-        found = await self._database.run(
+        moved = await self._database.run(
             lambda conn: store.moved_workers(conn, server=self.server, names=names, ages=ages)
         )
-        return set(found)
+        return set(moved)
 
     async def leave(self, server: str) -> None:
-        """Nobody is here any more. Only a courtesy: whoever does not say so is gone within a minute."""
-        self._said, self._has_left = [], True
+        """Record that no worker is here any more. This is a courtesy: without it they count as gone within a minute."""
+        self._recorded, self._has_left = [], True
         with suppress(PulseError, TimeoutError):
             async with asyncio.timeout(LEAVE_PATIENCE):
-                await self._note(server, [])
+                await self._record(server, [])
 
-    async def _note(self, server: str, workers: Sequence[Presence]) -> None:
+    async def _record(self, server: str, workers: Sequence[Presence]) -> None:
         await self._database.run_duty(lambda conn: store.note_workers(conn, server=server, workers=workers))
 
 

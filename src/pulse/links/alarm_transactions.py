@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pulse.engine.alarms.use_cases import check_deed, default_failures, rules_of, target_of
+from pulse.engine.alarms.use_cases import check_set_outcome, default_failures, rules_of, target_of
 from pulse.engine.masks import mask_alarm
 from pulse.links.transactions import Call, arun_through, run_through
 from pulse.model.alarms import DEFAULT_DESTINATION, SetAlarm
@@ -82,7 +82,7 @@ def _steps(new: NewAlarm, settings: Settings) -> Steps:
         max_failures=default_failures(new, settings),
     )
     [(alarm_id, deed)] = yield _call(settings, SET, _written(row, notify=settings.notify))
-    check_deed(new, own_id, deed)
+    check_set_outcome(new, own_id, deed)
     [(text,)] = yield _call(settings, SHOW, alarm_id)
     return SetAlarm(mask_alarm(settings.redaction, read_written(text)[0]), is_new=deed != "same")
 

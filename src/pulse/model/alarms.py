@@ -1,4 +1,4 @@
-"""What is an alarm? An instant, or a timetable of them, and the URL that is to be woken at each."""
+"""What is an alarm? An instant or a timetable, and the URL that Pulse calls at each occurrence."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pulse.timing.once import InvalidOnce, Words, parse_instant, resolve_once
 from pulse.timing.timetable import Timetable
 from pulse.timing.zones import UnknownZone, check_zone
 
-PAYLOAD_LIMIT = 64 << 10  # receivers expect a few kilobytes, and a process holds as many as it has slots
+PAYLOAD_LIMIT = 64 << 10  # receivers expect a few kilobytes, and a process holds one payload for each of its slots
 LABEL_LIMIT = 500
 KEY_LIMIT = 500
 MAX_FAILURES = 100
-DEFAULT_OWNER = "local"  # of those who need not say who they are
+DEFAULT_OWNER = "local"  # of alarms that were set without an owner
 DEFAULT_DESTINATION = "default"
 ONCE = Words("alarm", "delay_seconds", "fire_at")
 SHORTEST = timedelta(milliseconds=1)
-HIDDEN = "…"  # in place of what a header says, which may be a credential, whatever the header is called
+HIDDEN = "…"  # in place of the value of a header: any header may carry a credential
 
 
 class AlarmStatus(StrEnum):
@@ -37,10 +37,10 @@ class AlarmStatus(StrEnum):
 
 
 class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm as it is set: checked on construction, as far as that is possible without knowing the time."""
+    """An alarm to be set. It is checked on construction, as far as that is possible without knowing the time."""
 
     owner: str = DEFAULT_OWNER
-    name: str | None = None  # set again under the same name, it replaces the one before
+    name: str | None = None  # an alarm set under the same name replaces the earlier one
     label: str = ""
     payload: str = "null"  # JSON text
     url: str | None = None  # none: the default target
@@ -49,7 +49,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
     fire_at: datetime | None = None
     cron: str | None = None
     tz: str = "UTC"
-    max_failures: int | None = None  # none: as the settings say
+    max_failures: int | None = None  # none: the default from the settings
     idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
             if text:
                 check_text(option, text, limit)
         if self.idempotency_key == "":
-            raise InvalidOption("idempotency_key", "", f"have 1 to {KEY_LIMIT} characters")
+            raise InvalidOption("idempotency_key", 0, f"have 1 to {KEY_LIMIT} characters")
         check_kind("payload", self.payload, str)
         if len(self.payload.encode(errors="replace")) > PAYLOAD_LIMIT:
             raise InvalidPayload(
@@ -100,7 +100,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_once(self) -> None:
         if not self.delay and self.delay is not None:
-            msgspec.structs.force_setattr(self, "delay", None)  # as seed and API have it: a delay of 0 is none
+            msgspec.structs.force_setattr(self, "delay", None)  # a delay of 0 counts as none, by the API's contract
         check_length("delay_seconds", self.delay, SHORTEST)
         if self.delay is not None and self.fire_at is not None:
             raise InvalidAlarm("once alarm takes either delay_seconds or fire_at, not both")
@@ -113,7 +113,7 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
         return "once" if self.cron is None else "cron"
 
     def first_after(self, now: datetime) -> datetime:
-        """When it fires first. An alarm that never would is refused."""
+        """Return the first instant at which it fires. Refuse an alarm that would never fire."""
         if self.cron is None:
             try:
                 return resolve_once(ONCE, delay=self.delay, at=self.fire_at, now=now)
@@ -125,14 +125,14 @@ class NewAlarm(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def fingerprint(self) -> bytes:
-        """What it says, without the key by which it says it once."""
-        said = {name: getattr(self, name) for name in self.__struct_fields__ if name != "idempotency_key"}
-        said["payload"] = msgspec.json.decode(self.payload)
-        return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).digest()
+        """Return a hash of every field but the idempotency key, so that two uses of one key can be compared."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "idempotency_key"}
+        fields["payload"] = msgspec.json.decode(self.payload)
+        return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).digest()
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm as it stands."""
+    """The current state of an alarm."""
 
     id: UUID
     owner: str
@@ -144,12 +144,12 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     tz: str
     payload: str
     url: str | None
-    headers: Mapping[str, str]  # without what is secret in them
+    headers: Mapping[str, str]  # with HIDDEN in place of each value
     max_failures: int
     idempotency_key: str | None
     revision: int  # counts how often it was replaced
-    occurrence: datetime  # the instant its next or last wake is for
-    next_fire_at: datetime | None  # the next attempt; none: there is none
+    occurrence: datetime  # the instant that its next or last wake is for
+    next_fire_at: datetime | None  # the next attempt; none: no attempt is to come
     last_fired_at: datetime | None
     failure_count: int  # failures in a row
     last_error: str | None
@@ -160,7 +160,7 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlarmFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which alarms to list. Everything given must hold."""
+    """The alarms to list: those that match every field given."""
 
     owner: str | None = None
     status: AlarmStatus | None = None
@@ -179,35 +179,35 @@ class AlarmFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class AlarmPage(msgspec.Struct, frozen=True):
     alarms: list[Alarm]
-    next: str | None  # hand it back for the following page; none: this was the last
+    next: str | None  # give it as `after` to get the following page; none: this is the last
 
 
 class SetAlarm(msgspec.Struct, frozen=True):
-    """What became of a call to set one."""
+    """The answer to a call that set an alarm."""
 
     alarm: Alarm
-    is_new: bool  # not the answer to a call that was made before
+    is_new: bool  # false: an earlier call had set it already
 
 
 class DeliveryOutcome(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"  # it will be tried again
-    GIVEN_UP = "given_up"  # the last try of this occurrence
-    LATE = "late"  # it came after its claim had been lost, and changed nothing
+    GIVEN_UP = "given_up"  # this was the last try of this occurrence
+    LATE = "late"  # the result came after its claim had been lost, and changed nothing
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to wake a URL."""
+    """One attempt to deliver a wake."""
 
     occurrence: datetime
     attempt: int
     outcome: DeliveryOutcome
     started_at: datetime
     duration: timedelta
-    status: int | None  # of HTTP; none: there was no answer
+    status: int | None  # of the HTTP response; none: there was no response
     error: str | None
-    answer: str  # its first KiB
-    note: str | None  # what became of other occurrences
+    answer: str  # the first KiB of the response
+    note: str | None  # what happened to other occurrences
 
 
 class DeliveryPage(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class DeliveryPage(msgspec.Struct, frozen=True):
 
 
 class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that the wakes of one owner are signed with."""
+    """A secret that signs the wakes of one owner."""
 
     secret: str
     created_at: datetime
@@ -224,7 +224,7 @@ class WakeSecret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_fire_at(text: str) -> datetime:
-    """An instant as people write it: RFC 3339, refused in the same words at every door."""
+    """Return the instant that an RFC 3339 text means. Every door refuses other texts with the same message."""
     try:
         return parse_instant(ONCE, text)
     except InvalidOnce as error:
@@ -232,16 +232,16 @@ def read_fire_at(text: str) -> datetime:
 
 
 class WakeRoot(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret of the installation, from which those of owners are derived."""
+    """A secret of the installation, from which the secrets of owners are derived."""
 
     secret: str
     created_at: datetime
     expires_at: datetime | None  # none: the newest
-    is_shared: bool  # receivers of all owners have had it, from a release that signed with it as it is
+    is_shared: bool  # an older release signed with it directly, so receivers of all owners may know it
 
 
 class WakeGeneration(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the secret of one owner was replaced."""
+    """A count of how often the secret of one owner was replaced."""
 
     owner: str
     generation: int
@@ -250,7 +250,7 @@ class WakeGeneration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timetable(cron: str, tz: str, anchor: datetime) -> Timetable:
-    """Its instants. `@every` counts from the anchor, so that it does not drift."""
+    """Return the timetable of a cron expression. `@every` counts from the anchor, so that it does not drift."""
     parsed = Cron.parse(cron, tz)
     if isinstance(parsed.timetable, timedelta):
         return Timetable(every=parsed.timetable, anchor=anchor)
@@ -258,25 +258,27 @@ def timetable(cron: str, tz: str, anchor: datetime) -> Timetable:
 
 
 def wake_id(alarm_id: UUID, revision: int, occurrence: datetime) -> str:
-    """The same for every attempt to deliver an occurrence, whoever makes it: receivers know a repetition by it."""
+    """Return the id of a wake. All attempts to deliver one occurrence have the same, so receivers can deduplicate."""
     name = f"{revision} {occurrence.isoformat()}"
     digest = bytearray(hashlib.sha1(alarm_id.bytes + name.encode(), usedforsecurity=False).digest()[:16])
-    digest[6] = digest[6] & 0x0F | 0x50  # uuid5, by hand: the library's takes three times as long, for every delivery
+    digest[6] = (
+        digest[6] & 0x0F | 0x50
+    )  # a uuid5, made by hand for every delivery: uuid.uuid5 takes three times as long
     digest[8] = digest[8] & 0x3F | 0x80
     text = digest.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the names alone."""
+    """Return the headers with HIDDEN in place of each value."""
     return dict.fromkeys(headers, HIDDEN)
 
 
 def check_alarm_name(name: object) -> str:
-    """As every name, but none that could be an id: an alarm is called by either."""
+    """Return the name of an alarm. Refuse one that reads as an id: an alarm is looked up by name or by id."""
     checked = check_name("alarm", name)
     try:
         UUID(checked)
     except ValueError:
         return checked
-    raise InvalidName(f"alarm {checked!r} reads as an id: give it a name that does not")
+    raise InvalidName(f"the name of an alarm must not read as an id, as {checked!r} does: choose another name")

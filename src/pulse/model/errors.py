@@ -1,38 +1,38 @@
-"""Which errors can Pulse raise, and what does each tell its reader?
+"""Which errors does Pulse raise, and what does each of them mean?
 
     PulseError
-    ├── InvalidInput            the caller can mend it; nothing was changed
+    ├── InvalidInput            the caller can correct it; nothing was changed
     │   ├── InvalidName
     │   ├── InvalidPayload
     │   ├── InvalidOption       one option of a job is out of range
     │   ├── InvalidReport       a lease_id of 0, an unknown outcome
     │   ├── InvalidFilter
     │   ├── InvalidSchedule     a timetable that cannot be read, or has no future time
-    │   ├── InvalidAlarm        the same of an alarm
+    │   ├── InvalidAlarm        the same for an alarm
     │   ├── BatchTooLarge
-    │   ├── InvalidTask         a task that cannot be declared so: its name is taken, its types are not JSON
-    │   ├── InvalidArguments    a call its task could not take
-    │   ├── InvalidResult       a handler returned what is not JSON, or not what its annotation says
-    │   ├── InvalidApp          `module:app` does not lead to one
+    │   ├── InvalidTask         a task that cannot be declared: its name is taken, or its types are not JSON
+    │   ├── InvalidArguments    a call that does not fit the signature of its task
+    │   ├── InvalidResult       a handler returned something that is not JSON, or not what its annotation says
+    │   ├── InvalidApp          `module:app` does not lead to an app
     │   ├── InvalidSettings
     │   ├── InvalidDatabaseUrl
     │   ├── InvalidServerUrl
     │   ├── InvalidTarget       an address that alarms may not call
-    │   ├── InvalidSignature    a wake that nobody with the secret has sent, or not now
+    │   ├── InvalidSignature    a wake that was not signed with the secret, or not within the tolerated time
     │   ├── MissingPackage      an optional part of the installation is not there
-    │   └── UnknownConnection   not a connection or session that can carry a job
+    │   └── UnknownConnection   an object that is not a connection or session which Pulse can use
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown, expired or revoked
-    │   └── Forbidden           the token has no scope for this
+    │   └── Forbidden           no scope of the token allows this
     ├── NotFound
     │   ├── AlarmNotFound
     │   ├── JobNotFound
     │   ├── ScheduleNotFound
-    │   ├── StreamNotFound      a stream that has ended, or is at another server
+    │   ├── StreamNotFound      the stream has ended, or belongs to another server
     │   └── TokenNotFound
-    ├── Conflict                the row is not in the state this needs
-    │   ├── AlarmConflict       it has ended, or a delivery of it is under way
-    │   ├── AlarmExists         the idempotency key was used for another alarm
+    ├── Conflict                the row is not in a state that allows this
+    │   ├── AlarmConflict       the alarm has ended, is paused, or is being delivered
+    │   ├── AlarmExists         the idempotency key was already used for another alarm
     │   ├── IllegalTransition
     │   ├── LeaseLost
     │   ├── KeyTaken
@@ -42,22 +42,22 @@
     │   ├── StaleDeploy         a newer deploy has declared its schedules
     │   ├── TokenNameTaken
     │   └── TransactionFailed   the caller's transaction can only be rolled back
-    ├── Unfinished              asked for a result that is not there
-    │   ├── JobFailed           dead-lettered; the message is its last error
+    ├── Unfinished              there is no result to return
+    │   ├── JobFailed           the job is a dead letter; the message contains its last error
     │   ├── JobCancelled
     │   └── ResultTimeout       not finished within the time given
-    ├── LimitReached            not now, or not so many
+    ├── LimitReached            too many at once: try later, or with fewer
     │   └── LimitExceeded       too many calls or streams of one token
-    └── Unavailable             the database, not the caller
+    └── Unavailable             something that Pulse depends on fails; the caller did nothing wrong
         ├── DatabaseUnreachable
         ├── DatabaseReadOnly
         ├── UnsupportedDatabase
         ├── SchemaMismatch
         ├── ServerUnreachable   no pulsed answers
-        ├── StreamSilent        a stream was given up because nothing was heard on it
+        ├── StreamSilent        a stream was ended because nothing arrived on it
         └── EmbeddedPostgresFailed
 
-Every door maps the nearest ancestor it knows to its own status, so a new error needs no new line there.
+Every door looks for the nearest ancestor that it has a status for, so a new error needs no new line there.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
+NOT_SHOWN = object()  # instead of a value that an error must not quote, or that would explain nothing
+
+
 class PulseError(Exception):
-    """The ancestor of every error Pulse raises on purpose."""
+    """The base class of every error that Pulse raises on purpose."""
 
     code: ClassVar[str] = "error"
 
@@ -87,12 +90,12 @@ class InvalidPayload(InvalidInput):
 
 
 class InvalidOption(InvalidInput):
-    """An option that is out of range or of the wrong kind."""
+    """An option that is out of range or of the wrong type. Its message is "OPTION must MUST, not FOUND"."""
 
     code = "invalid_option"
 
     def __init__(self, option: str, found: object, must: str) -> None:
-        super().__init__(f"{option} must {must}, not {found!r}")
+        super().__init__(f"{option} must {must}" if found is NOT_SHOWN else f"{option} must {must}, not {found!r}")
         self.option = option
 
 
@@ -115,8 +118,8 @@ class InvalidAlarm(InvalidInput):
 class BatchTooLarge(InvalidInput):
     code = "batch_too_large"
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        super().__init__(f"{size} {what} in one batch; at most {limit} are taken, so send them in parts")
+    def __init__(self, items: str, size: int, limit: int) -> None:
+        super().__init__(f"a batch may have at most {limit} {items}, not {size}: send them in parts")
         self.size, self.limit = size, limit
 
 
@@ -127,8 +130,8 @@ class InvalidTask(InvalidInput):
 class InvalidArguments(InvalidInput):
     code = "invalid_arguments"
 
-    def __init__(self, task: str, why: str) -> None:
-        super().__init__(f"{task}: {why}")
+    def __init__(self, task: str, reason: str) -> None:
+        super().__init__(f"{task}: {reason}")
         self.task = task
 
 
@@ -157,28 +160,31 @@ class InvalidTarget(InvalidInput):
 
 
 class InvalidSignature(InvalidInput):
-    """Never says which part of a signature was wrong: only its maker could use that."""
+    """A wake whose sender or time cannot be trusted.
+
+    The message never says which part of a signature was wrong: that would only help somebody who forges one.
+    """
 
     code = "invalid_signature"
 
 
 class MissingPackage(InvalidInput):
-    """What was asked for needs an extra that is not installed."""
+    """A feature that needs an extra of this package which is not installed."""
 
     code = "missing_package"
 
-    def __init__(self, what: str, extra: str, missing: str | None) -> None:
-        super().__init__(f"{what} needs {missing or 'more packages'}: `pip install 'pulse-postgres[{extra}]'`")
+    def __init__(self, feature: str, extra: str, missing: str | None) -> None:
+        super().__init__(f"{feature} needs {missing or 'more packages'}: `pip install 'pulse-postgres[{extra}]'`")
         self.extra = extra
 
 
 class UnknownConnection(InvalidInput):
     code = "unknown_connection"
 
-    def __init__(self, given: object, understood: str) -> None:
+    def __init__(self, given: object, accepted: str) -> None:
         kind = type(given)
         super().__init__(
-            f"{kind.__module__}.{kind.__qualname__} is not a connection Pulse understands: give {understood}"
+            f"{kind.__module__}.{kind.__qualname__} is not a connection that Pulse can use: give {accepted}"
         )
 
 
@@ -187,18 +193,21 @@ class AccessDenied(PulseError):
 
 
 class Unauthenticated(AccessDenied):
-    """Nobody we know. The message never says more than the holder of that very secret may learn."""
+    """A caller whose token is missing, unknown, expired or revoked.
+
+    The message says no more than the holder of that secret may know.
+    """
 
     code = "unauthenticated"
 
 
 class Forbidden(AccessDenied):
-    """Somebody we know, who may not do this."""
+    """A caller whose token is valid, but allows no such call."""
 
     code = "forbidden"
 
-    def __init__(self, token: str, said: str) -> None:
-        super().__init__(f"token {token!r} {said}")
+    def __init__(self, token: str, reason: str) -> None:
+        super().__init__(f"token {token!r} {reason}")
         self.token = token
 
 
@@ -207,7 +216,7 @@ class NotFound(PulseError):
 
 
 class AlarmNotFound(NotFound):
-    """Also where it is someone else's: what one may not see is not there."""
+    """An alarm that does not exist, or that belongs to another owner: the caller cannot tell which."""
 
     code = "alarm_not_found"
 
@@ -238,7 +247,7 @@ class StreamNotFound(NotFound):
     code = "stream_not_found"
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"stream {stream[:40]!r} has ended or is at another server: open a new one")
+        super().__init__(f"stream {stream[:40]!r} has ended or belongs to another server: open a new one")
 
 
 class TokenNotFound(NotFound):
@@ -256,18 +265,18 @@ class Conflict(PulseError):
 class AlarmConflict(Conflict):
     code = "alarm_conflict"
 
-    def __init__(self, alarm_id: object, why: str) -> None:
-        super().__init__(f"alarm {alarm_id} {why}")
+    def __init__(self, alarm_id: object, reason: str) -> None:
+        super().__init__(f"alarm {alarm_id} {reason}")
 
 
 class AlarmExists(Conflict):
     code = "alarm_exists"
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"key {key[:100]!r} was used for another alarm: use a new one for each")
+        super().__init__(f"key {key[:100]!r} was already used for another alarm: use a new key for each alarm")
 
 
-# What people call the states of a job, and what is done with it: no state of one, no event of the other is missing.
+# How messages call the states of a job and the events that change it. Every JobStatus and every JobEvent is here.
 STATES = {
     "SCHEDULED": "scheduled for later",
     "PENDING": "waiting for a worker",
@@ -277,10 +286,10 @@ STATES = {
     "DEAD_LETTERED": "a dead letter",
     "CANCELLED": "cancelled",
 }
-DEEDS = {
+EVENTS = {
     "PROMOTE": "be made ready",
     "CLAIM": "be claimed",
-    "HEARTBEAT": "be kept",
+    "HEARTBEAT": "have its lease extended",
     "COMPLETE": "be completed",
     "RETRY": "be tried again",
     "SNOOZE": "be snoozed",
@@ -300,7 +309,7 @@ ALREADY = {
 
 
 class IllegalTransition(Conflict):
-    """The job is in a state from which this event leads nowhere."""
+    """An event that the state of the job does not allow."""
 
     code = "illegal_transition"
 
@@ -309,12 +318,12 @@ class IllegalTransition(Conflict):
         if event in ALREADY.get(status, ()):
             super().__init__(f"job {job_id} is already {state}")
         else:
-            super().__init__(f"job {job_id} is {state}, so it cannot {DEEDS.get(event, event.lower())}")
+            super().__init__(f"job {job_id} is {state}, so it cannot {EVENTS.get(event, event.lower())}")
         self.job_id, self.status, self.event = job_id, status, event
 
 
 class LeaseLost(Conflict):
-    """The worker's lease ended before it reported; another worker may hold the job."""
+    """A report that came after its lease had ended; another worker may hold the job by now."""
 
     code = "lease_lost"
 
@@ -324,7 +333,7 @@ class LeaseLost(Conflict):
 
 
 class KeyTaken(Conflict):
-    """A replayed job wants back a unique key that a newer job now holds."""
+    """A dead letter that cannot be replayed because a newer job holds its unique key."""
 
     code = "key_taken"
 
@@ -334,7 +343,7 @@ class KeyTaken(Conflict):
 
 
 class JobBusy(Conflict):
-    """A handler holds the row in a transaction of its own; nobody waits for it."""
+    """A job whose row is locked by its handler's own transaction. Pulse does not wait for that to end."""
 
     code = "job_busy"
 
@@ -344,22 +353,22 @@ class JobBusy(Conflict):
 
 
 class ScheduleExists(Conflict):
-    """Creating it again changes nothing if all is the same; here something differs."""
+    """A schedule of this name that differs. Creating one again exactly as it is changes nothing and is no error."""
 
     code = "schedule_exists"
 
     def __init__(self, name: str, differs: str | None = None) -> None:
-        """`differs` names the fields, for those who may know; to others only the name is taken."""
+        """Leave `differs`, the names of the fields, out for callers who may not see the schedule."""
         if differs:
-            words = f"schedule {name!r} is there already with another {differs}: edit it, or choose another name"
+            message = f"schedule {name!r} already exists with another {differs}: edit it, or choose another name"
         else:
-            words = f"schedule {name!r} is there already: choose another name"
-        super().__init__(words)
+            message = f"schedule {name!r} already exists: choose another name"
+        super().__init__(message)
         self.name = name
 
 
 class ScheduleOwned(Conflict):
-    """A schedule that code declares is changed in the code: the next deploy would undo what is done here."""
+    """A change to a schedule that code declares. It is changed in the code: a deploy would undo any other change."""
 
     code = "schedule_owned"
 
@@ -372,23 +381,23 @@ class ScheduleOwned(Conflict):
 class StaleDeploy(Conflict):
     code = "stale_deploy"
 
-    def __init__(self, app: str, why: str) -> None:
-        super().__init__(f"the schedules of {app} are left as they are: {why}")
+    def __init__(self, app: str, reason: str) -> None:
+        super().__init__(f"the schedules of {app} were left unchanged: {reason}")
         self.app = app
 
 
 class TokenNameTaken(Conflict):
-    """A name stays taken when its token is revoked: jobs and workers of the past carry it."""
+    """A token name that was used before. It stays taken after a revocation: old jobs and workers still bear it."""
 
     code = "token_name_taken"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"token {name!r} is there already, perhaps revoked: choose a name that was never used")
+        super().__init__(f"token {name!r} already exists, perhaps revoked: choose a name that was never used")
         self.name = name
 
 
 class TransactionFailed(Conflict):
-    """A statement before this one failed, so the caller's transaction takes no more of them."""
+    """A transaction of the caller's in which a statement has failed, so that it accepts no more statements."""
 
     code = "transaction_failed"
 
@@ -401,7 +410,7 @@ class Unfinished(PulseError):
 
 
 class JobFailed(Unfinished):
-    """The job is a dead letter: it will not run again unless someone replays it."""
+    """A job that is a dead letter: it does not run again unless somebody replays it."""
 
     code = "job_failed"
 
@@ -422,14 +431,14 @@ class ResultTimeout(Unfinished, TimeoutError):
     code = "result_timeout"
 
     def __init__(self, job_id: UUID, status: str, seconds: float, *, why: str = "") -> None:
-        """`why`: sentences about what it waits for, where that is known."""
-        why = why or f"It goes on, so ask again later; `pulse explain {job_id}` says what it waits for."
+        """Say in the message what the job waits for: `why` is one or more sentences, if the reason is known."""
+        why = why or f"The job goes on, so ask again later; `pulse explain {job_id}` says what it waits for."
         super().__init__(f"job {job_id} is still {status} after {seconds:g} s. {why}")
         self.job_id = job_id
 
 
 class LimitReached(PulseError):
-    """The server has as much of this as it takes; nothing was changed."""
+    """A limit of the server that is reached. Nothing was changed."""
 
     code = "limit_reached"
 
@@ -437,8 +446,8 @@ class LimitReached(PulseError):
 class LimitExceeded(LimitReached):
     code = "limit_exceeded"
 
-    def __init__(self, token: str, what: str) -> None:
-        super().__init__(f"token {token!r} {what}")
+    def __init__(self, token: str, reason: str) -> None:
+        super().__init__(f"token {token!r} {reason}")
         self.token = token
 
 
@@ -470,7 +479,7 @@ class StreamSilent(Unavailable):
     code = "stream_silent"
 
     def __init__(self, worker: str, seconds: float) -> None:
-        super().__init__(f"nothing was heard from {worker} for {seconds:.0f} s, so its stream was ended")
+        super().__init__(f"nothing arrived from {worker} for {seconds:.0f} s, so its stream was ended")
 
 
 class EmbeddedPostgresFailed(Unavailable):

@@ -1,4 +1,4 @@
-"""How are numbers, lengths and instants said to people, in texts that every door shows alike?"""
+"""How are numbers, lengths of time and instants written in texts for people?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STEPS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta
 
 
 def about(length: timedelta) -> str:
-    """To two units at most: 2d3h, 5m20s, 12s. What is less than a second is said so."""
+    """Return a length of time in at most two units: 2d3h, 5m20s, 12s, or "less than 1s"."""
     length = max(length, timedelta())
     largest = next((number for number, step in enumerate(_STEPS) if length >= step), None)
     if largest is None:
@@ -29,11 +29,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def first_words(text: str, most: int = 200) -> str:
-    """The first line of it, cut, and without the full stop that the sentence around it brings."""
+def first_words(text: str, limit: int = 200) -> str:
+    """Return the first line of a text, cut to `limit` characters, without its full stop, for use in a sentence."""
     line = text.strip().partition("\n")[0].strip()
-    return f"{line[: most - 1]}…" if len(line) > most else line.removesuffix(".")
+    return f"{line[: limit - 1]}…" if len(line) > limit else line.removesuffix(".")

@@ -1,11 +1,11 @@
-"""How is an id made, and what does it carry?
+"""How is the id of a job made, and what does it contain?
 
-A job's id is minted by whoever submits it, so that a submit can be repeated without harm. It is a version 7
-uuid (time-ordered) whose last twelve bits are the bucket the job lives in, so that an id alone is enough to
-find its row. A job that a schedule makes has a version 8 uuid instead: the second of the occurrence and a hash of both,
-with the bucket in the same place. So has the job of an Idempotency-Key, made of it with a secret of the installation.
-Nobody else may give a job such an id: whoever could, would hold the place of a job that is yet to come. `pulse.make_id`
-and `pulse.bucket_of_topic` in SQL follow the same rules; `tests/vectors/ids.json` holds both to them.
+The id of a job is made by its submitter, so that a submit can be repeated without harm. It is a version 7 uuid
+(time-ordered) whose last twelve bits are the bucket of the job, so that the id alone is enough to find its row. A job
+that a schedule makes has a version 8 uuid instead: the second of its occurrence and a hash of schedule and occurrence,
+with the bucket in the same place. The job of an Idempotency-Key has a version 8 uuid, too, derived from the key with a
+secret of the installation. Callers may not give a job such an id: it could be the id of a job that is yet to come.
+`pulse.make_id` and `pulse.bucket_of_topic` in SQL follow the same rules; `tests/vectors/ids.json` tests both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @lru_cache(maxsize=4096)
 def bucket_of_topic(topic: str, buckets: int) -> int:
-    """A topic lives in one bucket, so that its order and its unique keys are a single row's business."""
+    """Return the bucket of a topic. A topic has one bucket, which holds its whole order and all its unique keys."""
     return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:2]) % buckets
 
 
@@ -46,7 +46,7 @@ def bucket_of_id(job_id: UUID) -> int:
 
 
 def by_bucket(ids: Sequence[UUID]) -> list[tuple[int, list[UUID]]]:
-    """Where to look for them, in one order for everybody."""
+    """Return the ids grouped by bucket, sorted, so that all callers lock rows in the same order."""
     groups: dict[int, list[UUID]] = defaultdict(list)
     for job_id in ids:
         groups[bucket_of_id(job_id)].append(job_id)
@@ -54,28 +54,28 @@ def by_bucket(ids: Sequence[UUID]) -> list[tuple[int, list[UUID]]]:
 
 
 def in_bucket(own: UUID, bucket: int) -> UUID:
-    """An id that was minted by someone who did not know the bucket."""
+    """Return an id with this bucket in it: its maker may not have known the bucket."""
     return UUID(int=own.int & ~BUCKET_MASK | bucket)
 
 
 def make_id(nanoseconds: int, bucket: int, noise: int) -> UUID:
-    """Assemble an id from a Unix time, a bucket and 64 bits of noise (of which 50 are used)."""
+    """Return the id made of a Unix time, a bucket and 64 bits of noise, of which 50 are used."""
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = rest * 4096 // 1_000_000
     return UUID(int=milliseconds << 80 | _VERSION | fraction << 64 | _VARIANT | noise & _NOISE_MASK | bucket)
 
 
 class Mint:
-    """Mints ids that grow within this process, even where the clock stands still or steps back."""
+    """Makes ids that grow within this process, even when the clock stands still or steps back."""
 
-    _STEP = 1_000_000 // 4096 + 1  # the shortest time two ids can tell apart, in nanoseconds
+    _STEP = 1_000_000 // 4096 + 1  # nanoseconds: the smallest difference of time that shows in an id
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
 
     def ids(self, buckets: list[int]) -> list[UUID]:
-        """One id for each of the given buckets, in order."""
+        """Return one id for each of the given buckets, in order."""
         noise = struct.unpack(f"{len(buckets)}Q", os.urandom(8 * len(buckets)))
         with self._lock:
             first = max(time.time_ns(), self._last + self._STEP)
@@ -85,10 +85,11 @@ class Mint:
 
 
 def fire_id(schedule_id: UUID, occurrence: datetime, bucket: int) -> UUID:
-    """The id of the job that an occurrence makes: the same, whoever makes it and however often they try.
+    """Return the id of the job that an occurrence makes: the same for every process and every try.
 
-    It begins with the second of the occurrence, so that lists by id have it among its contemporaries; all the rest is
-    the hash, some 72 bits: a million schedules at one instant meet by chance once in ten thousand million times.
+    The id begins with the second of the occurrence, so that lists by id show the job among others of that time. The
+    rest is a hash of some 72 bits: among a million schedules at one instant, the chance that two ids are equal is one
+    in ten thousand million.
     """
     micros = _micros(occurrence)
     digest = hashlib.sha1(schedule_id.bytes + b"%d" % micros, usedforsecurity=False).digest()
@@ -98,13 +99,13 @@ def fire_id(schedule_id: UUID, occurrence: datetime, bucket: int) -> UUID:
 
 
 def keyed_id(secret: bytes, text: str) -> UUID:
-    """Return the id that stands for a text, which nobody can tell without the secret; its bucket is yet to be set."""
+    """Return the id that stands for a text, which cannot be guessed without the secret. Its bucket is not set yet."""
     number = int.from_bytes(hmac.digest(secret, text.encode(), "sha256")[:16])
     return UUID(int=number & ~(0xF << 76 | 0x3 << 62) | 8 << 76 | _VARIANT)
 
 
 def check_given_id(option: str, given: object) -> None:
-    """Refuse an id of a caller's that is of the kinds which only the server makes."""
+    """Refuse an id from a caller if it has a version that only the server makes."""
     if isinstance(given, UUID) and given.version in SERVER_VERSIONS:
         raise InvalidOption(
             option,

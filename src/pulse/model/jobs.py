@@ -10,18 +10,18 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.model.errors import BatchTooLarge, InvalidFilter, InvalidOption, InvalidReport
+from pulse.model.errors import NOT_SHOWN, BatchTooLarge, InvalidFilter, InvalidOption, InvalidReport
 from pulse.model.ids import check_given_id
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
 from pulse.timing.duration import format_duration
 
 MAX_ATTEMPTS = 1_000
 LONGEST = timedelta(days=3653)  # ten years
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # what is before is a forgotten value, not an instant
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # an earlier instant is a value that somebody forgot to set
 MAX_TAGS = 32
 MAX_TRACE_FIELDS = 64
 KEY_LIMIT = 500
-KEY_BYTES = 1_600  # with the longest topic, what an index entry can hold
+KEY_BYTES = 1_600  # together with the longest topic, as much as an index entry can hold
 PAGE_LIMIT = 500
 BATCH_LIMIT = 10_000  # items of one call
 CLAIM_LIMIT = 500  # jobs of one claim
@@ -81,13 +81,13 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How long to wait after the nth failure. `pulse.backoff` in SQL reads exactly this, as JSON.
+    """The rule for how long to wait after the nth failure. `pulse.backoff` in SQL reads exactly this, as JSON.
 
     quadratic: base × n² · exponential: base × factor^(n-1) · fixed: base · list: the nth of `delays`, or the last.
     """
 
     kind: str = "quadratic"
-    base: float = 1.0  # seconds, as all of these
+    base: float = 1.0  # seconds, like all lengths here
     factor: float = 2.0
     delays: tuple[float, ...] = ()
     max_delay: float = 86_400.0
@@ -97,9 +97,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         if self.kind not in ("quadratic", "exponential", "fixed", "list"):
             raise InvalidOption("retry kind", self.kind, "be quadratic, exponential, fixed or list")
         if len(self.delays) > MAX_ATTEMPTS:
-            raise InvalidOption("retry delays", len(self.delays), f"be at most {MAX_ATTEMPTS} lengths")
+            raise InvalidOption("retry delays", len(self.delays), f"number at most {MAX_ATTEMPTS}")
         if (self.kind == "list") != bool(self.delays):
-            raise InvalidOption("retry delays", self.delays, "be given for kind list, and for no other kind")
+            raise InvalidOption("retry delays", NOT_SHOWN, "be given for the kind list, and for no other kind")
         if not 0 <= self.jitter <= 1:
             raise InvalidOption("retry jitter", self.jitter, "be a share from 0 to 1")
         longest = LONGEST.total_seconds()
@@ -111,12 +111,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is submitted: checked on construction, so that a bad one never reaches a statement."""
+    """A job to be submitted. It is checked on construction, so that an invalid one never reaches a statement."""
 
     task: str
     payload: str = "{}"  # JSON text
     topic: str = ""  # empty: the task's name
-    id: UUID | None = None  # none: minted on submit
+    id: UUID | None = None  # none: made on submit
     priority: int = 0
     delay: timedelta | None = None
     run_at: datetime | None = None
@@ -141,7 +141,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         check_int("priority", self.priority, -100, 100)
         check_int("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.delay is not None and self.run_at is not None:
-            raise InvalidOption("delay", str(self.delay), "be left out where run_at is given")
+            raise InvalidOption("delay", NOT_SHOWN, "be left out where run_at is given")
         check_length("delay", self.delay, timedelta())
         for name in ("timeout", "unique_window", "result_ttl"):
             check_length(name, getattr(self, name), timedelta(milliseconds=1))
@@ -152,7 +152,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             if len(self.unique_key.encode()) > KEY_BYTES:
                 raise InvalidOption("unique_key", self.unique_key[:40], f"have at most {KEY_BYTES} bytes of UTF-8")
         elif self.unique_window is not None:
-            raise InvalidOption("unique_window", str(self.unique_window), "come with a unique_key")
+            raise InvalidOption("unique_window", NOT_SHOWN, "come with a unique_key")
         _check_tags(self.tags)
         if self.trace is not None:
             if len(self.trace) > MAX_TRACE_FIELDS:
@@ -170,7 +170,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """One job leased to one worker: all that a handler needs, and the fence it must report with."""
+    """One job leased to one worker: everything its handler needs, and the fence that its report must carry."""
 
     id: UUID
     lease_id: int
@@ -188,7 +188,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     timeout: timedelta | None
     deadline: datetime | None
     trace: str | None
-    scheduled_for: datetime | None = None  # the instant of its schedule that it was made for
+    scheduled_for: datetime | None = None  # the occurrence of its schedule that it was made for
 
     @property
     def is_last_attempt(self) -> bool:
@@ -196,12 +196,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def order(self) -> tuple[int, datetime, UUID]:
-        """Its place in the topic: most urgent first, then first in first out."""
+        """Return the key that jobs of a topic are claimed by: most urgent first, then first in, first out."""
         return (-self.priority, self.ready_at, self.id)
 
 
 class Outcome(StrEnum):
-    """How a handler ended, as its worker reports it."""
+    """The way a handler ended, as its worker reports it."""
 
     COMPLETE = "COMPLETE"
     FAIL = "FAIL"
@@ -210,7 +210,7 @@ class Outcome(StrEnum):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """What a worker shows to prove that a job is still its own."""
+    """The id and fence with which a worker proves that a job is still its own."""
 
     id: UUID
     lease_id: int
@@ -229,19 +229,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delay: timedelta | None = None  # required with SNOOZE; overrides the back-off with FAIL
 
     def __post_init__(self) -> None:
-        if type(self.lease_id) is not int or not 0 < self.lease_id <= _LARGEST:  # every job pays for a call
+        if type(self.lease_id) is not int or not 0 < self.lease_id <= _LARGEST:  # inlined: every job is reported
             check_lease_id(self.id, self.lease_id)
         if self.result is not None:
             check_json("result", self.result)
         if self.delay is not None:
             check_length("delay", self.delay, timedelta())
         elif self.outcome is Outcome.SNOOZE:
-            raise InvalidReport(f"snoozing job {self.id} needs a delay")
+            raise InvalidReport(f"a report that snoozes job {self.id} must have a delay")
 
     @property
     def clean_error(self) -> str | None:
         if self.outcome is Outcome.SNOOZE and not self.error:
-            return None  # what went wrong before it was snoozed still stands
+            return None  # the error of an earlier attempt stays
         return clean_error(self.error or "failed without saying why")
 
     @property
@@ -260,17 +260,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportStatus(StrEnum):
-    """What became of one item of a heartbeat, report, release or progress batch."""
+    """The answer for one item in a batch of heartbeats, reports, releases or progress notes."""
 
     ACCEPTED = "ACCEPTED"
-    ALREADY = "ALREADY"  # this very claim was reported before; the first report stands
-    LOST = "LOST"  # another claim came after this one: stop, and discard the result
-    CANCELLED = "CANCELLED"  # as LOST, because someone cancelled the job
-    BUSY = "BUSY"  # the handler's own transaction holds the row: ask again
+    ALREADY = "ALREADY"  # this claim was reported before; the first report stands
+    LOST = "LOST"  # another claim followed this one: stop, and discard the result
+    CANCELLED = "CANCELLED"  # like LOST, because somebody cancelled the job
+    BUSY = "BUSY"  # the handler's own transaction holds the row: report again
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A failed attempt, as the log keeps it."""
+    """A failed attempt, as the log of attempts has it."""
 
     lease_id: int
     attempt: int
@@ -282,7 +282,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as it stands, field for field its row."""
+    """The current state of a job, with one field for each column of its row."""
 
     id: UUID
     status: JobStatus
@@ -312,12 +312,12 @@ class Job(msgspec.Struct, frozen=True):
     result_ttl: timedelta | None
     unique_key: str | None
     key_held_until: datetime | None
-    schedule_id: UUID | None  # which schedule made it
-    scheduled_for: datetime | None  # and for which instant of its timetable
+    schedule_id: UUID | None  # the schedule that made it
+    scheduled_for: datetime | None  # the occurrence that it was made for
 
 
 class JobHead(msgspec.Struct, frozen=True):
-    """As much of a job as a line of a list shows: none of what may be a megabyte."""
+    """The part of a job that a line of a list shows, without the fields that may have a megabyte."""
 
     id: UUID
     status: JobStatus
@@ -337,18 +337,18 @@ class JobHead(msgspec.Struct, frozen=True):
 
     @property
     def charged(self) -> int:
-        """How many of its attempts count."""
+        """Return how many of its attempts count."""
         return self.attempt - self.refunded
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list. Everything given must hold."""
+    """The jobs to list: those that match every field given."""
 
     topic: str | None = None
     task: str | None = None
     status: JobStatus | None = None
     tag: str | None = None
-    error: str | None = None  # a part of its last error, in any case
+    error: str | None = None  # a part of its last error, in upper or lower case
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
     schedule_id: UUID | None = None  # made by this schedule, which may be deleted by now
@@ -368,7 +368,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True):
     jobs: list[Job]
-    next: str | None  # hand it back for the following page; none: this was the last
+    next: str | None  # give it as `after` to get the following page; none: this is the last
 
 
 class HeadPage(msgspec.Struct, frozen=True):
@@ -383,23 +383,23 @@ class TopicCount(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    topic: str  # "*": all of them
+    topic: str  # "*": all topics
     reason: str
     paused_at: datetime
 
 
 def check_lease_id(job_id: UUID, lease_id: object) -> None:
-    """The fence is required. Zero is what a forgotten field reads as, so it is never a lease."""
+    """Refuse a lease_id that no claim can have, such as the zero of a field that was not set."""
     if type(lease_id) is not int or not 0 < lease_id <= _LARGEST:
         raise InvalidReport(
-            f"lease_id {lease_id!r} for job {job_id} is not one: send the lease_id that came with the claim"
+            f"lease_id for job {job_id} must be the one that came with its claim, a number above 0, not {lease_id!r}"
         )
 
 
 def check_kind(option: str, value: object, kind: type, *others: object) -> None:
-    """What a type checker would have said."""
+    """Refuse a value that is not of this type and not one of the others."""
     if not isinstance(value, kind) and value not in others:
-        found = "…" if option == "payload" else value  # which may hold what nobody is to see
+        found = NOT_SHOWN if option == "payload" else value  # a payload may contain secrets
         raise InvalidOption(option, found, f"be of the type {kind.__name__}")
 
 
@@ -408,17 +408,17 @@ def check_size(what: str, items: Sequence[object]) -> None:
         raise BatchTooLarge(what, len(items), BATCH_LIMIT)
 
 
-def check_int(option: str, value: Any, least: int, most: int) -> None:  # noqa: ANN401
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidOption(option, value, f"be a whole number from {least} to {most}")
+def check_int(option: str, value: Any, minimum: int, maximum: int) -> None:  # noqa: ANN401
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise InvalidOption(option, value, f"be a whole number from {minimum} to {maximum}")
 
 
-def check_length(option: str, value: Any, least: timedelta) -> None:  # noqa: ANN401
+def check_length(option: str, value: Any, minimum: timedelta) -> None:  # noqa: ANN401
     if value is None:
         return
-    if not isinstance(value, timedelta) or not least <= value <= LONGEST:
+    if not isinstance(value, timedelta) or not minimum <= value <= LONGEST:
         found = format_duration(value) if isinstance(value, timedelta) else str(value)
-        raise InvalidOption(option, found, f"be a length of time from {format_duration(least)} to ten years")
+        raise InvalidOption(option, found, f"be a length of time from {format_duration(minimum)} to ten years")
 
 
 def check_instant(option: str, value: Any) -> None:  # noqa: ANN401
@@ -436,6 +436,6 @@ def check_instant(option: str, value: Any) -> None:  # noqa: ANN401
 
 def _check_tags(tags: tuple[str, ...]) -> None:
     if len(tags) > MAX_TAGS:
-        raise InvalidOption("tags", len(tags), f"be at most {MAX_TAGS} names")
+        raise InvalidOption("tags", len(tags), f"number at most {MAX_TAGS}")
     for tag in tags:
         check_name("tag", tag)

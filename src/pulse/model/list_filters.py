@@ -1,4 +1,4 @@
-"""What can people look for among schedules and alarms? States as they are shown, and a part of a name."""
+"""What can people search schedules and alarms for? For a state, as pages show it, and for a part of a name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from pulse.model.jobs import check_kind
 from pulse.model.text import check_name, check_text
 
-SCAN_LIMIT = 5_000  # rows looked at for one page when a search has to pick among them
+SCAN_LIMIT = 5_000  # rows read for one page when no index answers a search alone
 
 
 class ScheduleState(StrEnum):
-    """A pause counts before the rest: it is what keeps an active one from firing."""
+    """The state that pages show of a schedule. An active one that is paused counts as paused, as it does not fire."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -32,7 +32,7 @@ class AlarmState(StrEnum):
 
 
 class ScheduleSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given must hold. `text` is a part of the name or the task; `start*` is how the name begins."""
+    """The schedules that match every field given. `text` is a part of the name or task; `start*` begins the name."""
 
     text: str | None = None
     state: ScheduleState | None = None
@@ -49,7 +49,7 @@ class ScheduleSearch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> str:
-        """How the name begins; empty: anyhow."""
+        """Return the text that the name must begin with, or an empty one if it may begin with any."""
         return self.text[:-1] if self.text and self.text.endswith("*") else ""
 
     @property
@@ -58,7 +58,7 @@ class ScheduleSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlarmSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given must hold. `text` is a part of the name, the label or the URL."""
+    """The alarms that match every field given. `text` is a part of the name, the label or the URL."""
 
     owner: str | None = None
     state: AlarmState | None = None

@@ -1,7 +1,7 @@
-"""How are metrics written down for Prometheus? As text, in the form that every scraper reads (version 0.0.4).
+"""How are metrics written for Prometheus? In its text format, which every scraper reads (version 0.0.4).
 
-By hand: the form is these lines, while the library for it would bring a registry, collectors and figures of its own.
-Tests read it with that library's parser.
+The format needs only these lines, while its library would bring a registry, collectors and metrics of its own. Tests
+parse the output with that library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All samples of one name."""
+    """All samples of one metric."""
 
     name: str
     kind: str  # counter, gauge or histogram
@@ -36,13 +36,13 @@ def write(families: Iterable[Family]) -> str:
 
 
 def buckets(labels: Labels, bounds: Sequence[float], counts: Sequence[int], total: float) -> Iterator[Sample]:
-    """The samples of a histogram; of the counts, the last one is of what is above all bounds."""
-    reached = 0
+    """Yield the samples of a histogram. The last of the counts is of values above all bounds."""
+    cumulative = 0
     for bound, count in zip([*bounds, math.inf], counts, strict=True):
-        reached += count
-        yield Sample({**labels, "le": _number(bound)}, reached, "_bucket")
+        cumulative += count
+        yield Sample({**labels, "le": _number(bound)}, cumulative, "_bucket")
     yield Sample(labels, total, "_sum")
-    yield Sample(labels, reached, "_count")
+    yield Sample(labels, cumulative, "_count")
 
 
 def _lines(family: Family) -> Iterator[str]:

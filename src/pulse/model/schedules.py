@@ -1,4 +1,4 @@
-"""What is a schedule? A timetable, the job it makes at each occurrence, and what to do when things are late."""
+"""What is a schedule? A timetable, the job it makes at each occurrence, and rules for late and overlapping ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pulse.timing.zones import UnknownZone, check_zone
 
 SHORTEST = timedelta(seconds=1)
 MAX_REPLAYED = 1_000
-MAX_BACKFILLED = 1_000  # of one call: finding them takes a tenth of a second, with the schedule held
+MAX_BACKFILLED = 1_000  # occurrences of one call: finding them takes a tenth of a second, with the schedule locked
 MAX_PREVIEWED = 200
 ONCE = Words("schedule", "delay", "run_at")
-WHEN = ("cron", "every", "run_at", "delay")  # of these, a schedule has one
+WHEN = ("cron", "every", "run_at", "delay")  # a schedule has exactly one of these
 
 
 class ScheduleStatus(StrEnum):
@@ -34,7 +34,7 @@ class ScheduleStatus(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to occurrences that fell due while nobody was there to fire them."""
+    """The rule for occurrences that fell due while no process was there to fire them."""
 
     FIRE_ONCE = "fire_once"  # one job for all of them
     SKIP = "skip"  # none
@@ -42,15 +42,15 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens at an occurrence while a job of an earlier one is unfinished."""
+    """The rule for an occurrence at which a job of an earlier one is unfinished."""
 
     ALLOW = "allow"
     SKIP = "skip"
-    BUFFER_ONE = "buffer_one"  # one waits for its end; more are skipped
+    BUFFER_ONE = "buffer_one"  # one occurrence waits for that job to end; more are skipped
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is declared: checked on construction, as far as that is possible without knowing the time."""
+    """A schedule to be made. It is checked on construction, as far as that is possible without knowing the time."""
 
     name: str
     job: NewJob
@@ -129,7 +129,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSchedule(str(error)) from None
 
     def timed(self, now: datetime) -> Timed:
-        """Its timetable, counted from an instant. `@every` is an interval by another name."""
+        """Return its timetable, counted from `now`. `@every` becomes an interval."""
         every, begin, end = self.every, self.starts_at, self.ends_at
         if (cron := self.parsed_cron) is not None:
             if not isinstance(cron.timetable, timedelta):
@@ -146,22 +146,22 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timed(Timetable, frozen=True, kw_only=True):
-    """A timetable as its row keeps it."""
+    """A timetable as its row has it."""
 
     kind: str
 
     def first_after(self, now: datetime) -> datetime:
-        """The first occurrence to come. A schedule without one is refused."""
-        found = self.next_after(now)
-        if found is None:
-            raise InvalidSchedule(f"{self._words()} yields no future time after {now.isoformat(timespec='seconds')}")
-        return found
+        """Return the first occurrence after `now`. Refuse a timetable without one."""
+        first = self.next_after(now)
+        if first is None:
+            raise InvalidSchedule(f"{self._describe()} yields no future time after {now.isoformat(timespec='seconds')}")
+        return first
 
     def is_past(self, now: datetime) -> bool:
-        """Whether it has ended, as everything with an end does, and not merely cannot be."""
+        """Tell whether its end has passed. A timetable that never had an occurrence is not past."""
         return any(end is not None and end <= now for end in (self.run_at, self.ends_at))
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         if self.cron is not None:
             return f"cron {self.cron!r}"
         if self.every is not None:
@@ -170,7 +170,7 @@ class Timed(Timetable, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it stands."""
+    """The current state of a schedule."""
 
     id: UUID
     name: str
@@ -184,7 +184,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime | None
     pause_reason: str
     error: str | None
-    app: str | None  # whose code declares it; none: made at a door
+    app: str | None  # the app whose code declares it; none: it was made through a door
     created_at: datetime
     updated_at: datetime
     max_occurrences: int | None
@@ -194,13 +194,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap
 
     def definition(self) -> dict[str, Any]:
-        """What it was declared as, or might have been: the fields of a NewSchedule."""
+        """Return the fields of a NewSchedule that would define this schedule."""
         timed = {name: getattr(self.timed, name) for name in ("cron", "every", "run_at", "tz", "starts_at", "ends_at")}
         return {"name": self.name, "job": self.job} | timed | {name: getattr(self, name) for name in POLICY_FIELDS}
 
 
 class ScheduleFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which schedules to list. Everything given must hold."""
+    """The schedules to list: those that match every field given."""
 
     status: ScheduleStatus | None = None
     paused: bool | None = None
@@ -218,18 +218,18 @@ class ScheduleFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class SchedulePage(msgspec.Struct, frozen=True):
     schedules: list[Schedule]
-    next: str | None  # hand it back for the following page; none: this was the last
+    next: str | None  # give it as `after` to get the following page; none: this is the last
 
 
 class FireOutcome(StrEnum):
     FIRED = "FIRED"
-    COALESCED = "COALESCED"  # missed, and stood for by the one that fired
+    COALESCED = "COALESCED"  # missed, and covered by the one that fired
     SKIPPED = "SKIPPED"
-    BUFFERED = "BUFFERED"  # waits for the job before it
+    BUFFERED = "BUFFERED"  # waits for an earlier job to end
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an occurrence, or of several that were missed together."""
+    """The outcome of one occurrence, or of several that were missed together."""
 
     occurrence: datetime
     outcome: FireOutcome
@@ -243,7 +243,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def late(self) -> timedelta:
-        """How long after its instant it was seen to."""
+        """Return how long after its instant it was dealt with."""
         return max(timedelta(), self.logged_at - self.occurrence)
 
 
@@ -253,7 +253,7 @@ class FirePage(msgspec.Struct, frozen=True):
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """The occurrences of a stretch of the past, and the jobs made for those that had none."""
+    """The occurrences in a past span of time that had no job, and the jobs made for them."""
 
     occurrences: list[datetime]
     job_ids: list[UUID]  # empty on a dry run
@@ -268,7 +268,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sync did, or would do: names of schedules."""
+    """The names of the schedules that a sync changed, or on a dry run would change."""
 
     created: list[str]
     changed: list[str]
@@ -286,27 +286,27 @@ POLICY_FIELDS = ("max_occurrences", "jitter", "catch_up", "replay_limit", "overl
 
 
 def check_schedule_name(name: object) -> str:
-    """As every name, but none that could be an id: a schedule is called by either."""
+    """Return the name of a schedule. Refuse one that reads as an id: a schedule is looked up by name or by id."""
     checked = check_name("schedule", name)
     try:
         UUID(checked)
     except ValueError:
         return checked
-    raise InvalidName(f"schedule {checked!r} reads as an id: give it a name that does not")
+    raise InvalidName(f"the name of a schedule must not read as an id, as {checked!r} does: choose another name")
 
 
 def _check_template(job: NewJob) -> None:
-    """A schedule's job has no time, id or key of its own: the occurrence gives it those."""
+    """Refuse a job with a time, an id or a key of its own: each occurrence gives those to its job."""
     for name in ("id", "delay", "run_at", "deadline", "trace"):
         if getattr(job, name) is not None:
-            raise InvalidSchedule(f"{name} is not for the job of a schedule: each occurrence has its own time")
+            raise InvalidSchedule(f"the job of a schedule must have no {name}: each occurrence gives its job its own")
     if job.unique_key is not None:
         raise InvalidSchedule(
-            "unique_key is not for the job of a schedule: an occurrence makes one job, and `overlap` "
-            "says what happens while the one before is unfinished"
+            "the job of a schedule must have no unique_key: an occurrence makes one job, and `overlap` says what "
+            "happens while an earlier job is unfinished"
         )
 
 
 def _either(kind: type[StrEnum]) -> str:
-    *most, last = (member.value for member in kind)
-    return f"{', '.join(most)} or {last}"
+    *others, last = (member.value for member in kind)
+    return f"{', '.join(others)} or {last}"

@@ -1,4 +1,4 @@
-"""How much, how fast and how long: which figures are there about all jobs together?"""
+"""Which statistics are there about jobs: how many, how fast, and how long they took?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pulse.model.jobs import JobStatus  # noqa: TC001  msgspec reads annotations
 from pulse.model.workers import WorkerSeen  # noqa: TC001
 
 ALL_TOPICS = "*"
-UNKNOWN = -1  # the class of a length that nobody knows, or that means nothing
+UNKNOWN = -1  # the class of a length of time that is not known, or that an event does not have
 
-# In seconds. A length is of class n if it has reached n of them; pulse.took_class has the same.
+# In seconds. A length of time is in class n if it has reached n of these; pulse.took_class in SQL has the same bounds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
 
 
@@ -24,7 +24,7 @@ def took_class(seconds: float) -> int:
 
 
 class Span(StrEnum):
-    """How much of the past one point of a chart stands for."""
+    """The length of time that one point of a chart stands for."""
 
     MINUTE = "minute"
     QUARTER = "quarter"
@@ -36,7 +36,7 @@ class Span(StrEnum):
 
 
 class Range(StrEnum):
-    """How much of the past a chart shows."""
+    """The length of time that a chart shows."""
 
     HOUR = "hour"
     DAY = "day"
@@ -52,7 +52,7 @@ class Range(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to jobs, as far as it is counted."""
+    """An event in the life of a job that is counted."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
@@ -63,7 +63,7 @@ class Event(StrEnum):
     SNOOZED = "snoozed"
     RELEASED = "released"
     REPLAYED = "replayed"
-    REAPED = "reaped"  # among the retried and dead-lettered: those whose lease ran out
+    REAPED = "reaped"  # retried or dead-lettered because the lease ran out; also counted as one of those
 
 
 ENDED_WELL = Event.COMPLETED
@@ -72,7 +72,7 @@ RAN = (Event.COMPLETED, Event.RETRIED, Event.DEAD_LETTERED, Event.SNOOZED)  # th
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What ever happened in a topic: exact, and never less than before while the topic has jobs."""
+    """The count of one event in a topic since the beginning. It is exact, and never falls while the topic has jobs."""
 
     topic: str
     event: Event
@@ -82,7 +82,7 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Jobs to which the same happened, in one span of time, after about as long."""
+    """The count of one event in one span of time, for jobs of one class of lengths."""
 
     at: datetime
     event: Event
@@ -92,13 +92,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One point of a chart: what happened in the span that begins here, and how long half and most of it took."""
+    """One point of a chart: the counts of the span that begins at `at`, and the median and 95 % of its times."""
 
     at: datetime
     submitted: int
     completed: int
     failed: int  # attempts: retried and dead-lettered
-    wait_p50: float | None  # seconds; None: nothing was measured
+    wait_p50: float | None  # seconds; none: nothing was measured
     wait_p95: float | None
     run_p50: float | None
     run_p95: float | None
@@ -108,10 +108,10 @@ class TopicFacts(msgspec.Struct, frozen=True):
     topic: str
     counts: dict[JobStatus, int]
     is_paused: bool
-    oldest_at: datetime | None  # since when the oldest pending job waits
+    oldest_at: datetime | None  # when the wait of the oldest pending job began
     rate_in: float  # jobs a second, over the last minute or two
     rate_out: float
-    failing: float | None  # the share of attempts that failed, of the last quarter of an hour or two; None: no attempt
+    failing: float | None  # the share of attempts that failed in the last 15 to 30 minutes; none: there were none
 
 
 class ConcernKind(StrEnum):
@@ -125,11 +125,11 @@ class ConcernKind(StrEnum):
     LATE_ALARMS = "late_alarms"
     PINNED_HORIZON = "pinned_horizon"
     PAUSED = "paused"
-    OTHER = "other"  # what only a newer release than this one knows
+    OTHER = "other"  # a kind that only a newer release knows
 
 
 class Concern(msgspec.Struct, frozen=True):
-    """Something that needs attention, in words. Those that cannot wait come first."""
+    """A sentence about something that needs attention. Urgent concerns come first."""
 
     kind: ConcernKind
     text: str
@@ -138,7 +138,7 @@ class Concern(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Whether all is well, at one moment."""
+    """The state of the whole installation at one instant."""
 
     at: datetime  # by the database's clock
     topics: list[TopicFacts]
@@ -160,7 +160,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def draw(samples: Sequence[Sample], start: datetime, end: datetime, step: timedelta) -> list[Point]:
-    """A point for every span from `start` up to `end`, also where nothing happened."""
+    """Return a point for every span from `start` up to `end`, also for those without samples."""
     by_time: dict[datetime, list[Sample]] = {}
     for sample in samples:
         by_time.setdefault(sample.at, []).append(sample)
@@ -190,7 +190,7 @@ def _point(at: datetime, samples: Iterable[Sample]) -> Point:
 
 
 def quantile(classes: Mapping[int, int], share: float) -> float | None:
-    """Within how many seconds that share was done, evenly spread within a class; None: there was nothing."""
+    """Return the seconds within which that share was done, interpolated within its class; None if nothing was."""
     wanted = share * sum(classes.values())
     if not wanted:
         return None
@@ -205,7 +205,7 @@ def quantile(classes: Mapping[int, int], share: float) -> float | None:
 
 
 def failing_share(jobs: Mapping[Event, int]) -> float | None:
-    """Of attempts that ended."""
+    """Return the share of the ended attempts that failed."""
     bad = sum(jobs.get(event, 0) for event in ENDED_BADLY)
     ended = bad + jobs.get(ENDED_WELL, 0)
     return bad / ended if ended else None

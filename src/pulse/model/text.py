@@ -1,7 +1,7 @@
-"""Which texts may enter the database, and what happens to those that may not?
+"""Which texts can the database store, and what happens to the others?
 
-Postgres stores neither U+0000 nor lone surrogates. In a name or a payload they are refused, because the caller
-can mend them. In an error's text they are replaced, because recording a failure must never itself fail.
+Postgres stores neither U+0000 nor lone surrogates. In a name or a payload they are refused, because the caller can
+correct that. In the text of an error they are replaced, because recording a failure must never itself fail.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-# An escape of NUL as JSON text spells it: behind an even number of backslashes, which are escapes of themselves.
+# NUL as JSON escapes it. An even number of backslashes may stand before it: those escape each other.
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
-_SMALL = 16_000  # characters: what is built of such a text is small, too
+_SMALL = 16_000  # characters: the objects decoded from such a text are few
 _DIGITS = "0123456789"
 _LONG = 300  # digits: more than a double has
-_SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # reads all of it, and builds nothing: that may be 30 times its size
-# Linear on well-formed JSON only: elsewhere each quote without an end is followed to the end of the text. Possessive,
-# since a way back from each escape of a long string would be kept in memory.
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # checks all of it and builds no objects, which may be 30 times its size
+# Takes linear time on well-formed JSON only: on other texts, each quote that is never closed is followed to the end.
+# The quantifiers are possessive, since a place to backtrack to would be kept in memory for each escape of a string.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _EXPONENT = re.compile(r"[0-9][eE][+-]?[0-9]{2}")
 _EXPONENTS = re.compile(r"[eE][+-]?([0-9]{2,9})")
-_TOO_SMALL = re.compile(r"[eE]-[0-9]{4}")  # of what JSON allows and jsonb does not: exponents,
-_TOO_LONG = re.compile(r"\.[0-9]{16383}")  # and decimals
+_TOO_SMALL = re.compile(r"[eE]-[0-9]{4}")  # an exponent that JSON allows and jsonb does not
+_TOO_LONG = re.compile(r"\.[0-9]{16383}")  # more decimals than jsonb allows
 _SIGNS = str.maketrans(dict.fromkeys('[]{},:"', " "))
 
 
 def check_name(what: str, name: object) -> str:
-    """A name of a task, topic, worker or tag: 1 to 200 characters, none of them a control character."""
+    """Return the name of a task, topic, worker or tag. It has 1 to 200 characters and no control characters."""
     if not isinstance(name, str):
         raise InvalidName(f"{what} must be text, not {type(name).__name__}")
     if not name:
@@ -58,18 +58,18 @@ def check_topic(topic: object) -> str:
 
 
 def check_text(option: str, text: str, limit: int = NAME_LIMIT) -> str:
-    """A free text of the caller's, a reason or a key: refused if Postgres cannot store it."""
+    """Return a text that the caller chose, such as a reason or a key. Refuse one that Postgres cannot store."""
     if not isinstance(text, str):
         raise InvalidOption(option, text, "be text")
     if not 1 <= len(text) <= limit:
-        raise InvalidOption(option, text[:40], f"have 1 to {limit} characters")
+        raise InvalidOption(option, len(text), f"have 1 to {limit} characters")
     if _UNSTORABLE.search(text):
-        raise InvalidOption(option, text[:40], "be without U+0000 and lone surrogates, which cannot be stored")
+        raise InvalidOption(option, text[:40], "be a text without U+0000 and lone surrogates, which cannot be stored")
     return text
 
 
 def encode_json(what: str, value: object) -> str:
-    """The JSON text of a value, checked as `check_json` does."""
+    """Return a value as JSON text, checked as `check_json` does."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -78,26 +78,26 @@ def encode_json(what: str, value: object) -> str:
 
 
 def check_json(what: str, text: str) -> str:
-    """JSON text that Postgres will take as jsonb: well formed, storable, and at most 1 MiB."""
+    """Return JSON text that Postgres accepts as jsonb: well-formed, storable, and at most 1 MiB."""
     if text in LITERALS:  # what most tasks return
         return text
     _check_size(what, text)
-    _check_characters(what, text)  # before the decoder, which cannot say it as well
+    _check_characters(what, text)  # before the decoder, whose message would be less clear
     _check_syntax(what, text)
     return _check_jsonb(what, text)
 
 
 def check_storable(what: str, text: str) -> str:
-    """As `check_json`, for text that an encoder of ours has written."""
+    """Return JSON text that one of Pulse's encoders wrote, checked as by `check_json` except for its syntax."""
     _check_size(what, text)
     _check_characters(what, text)
     return _check_jsonb(what, text)
 
 
 def count_values(text: str) -> int:
-    """How many values well-formed JSON has, at most: what is built of it is that many objects."""
+    """Return an upper bound for the values in well-formed JSON, and so for the objects decoded from it."""
     if _count_signs(text) > _SMALL:
-        text = _STRING.sub('""', text)  # where they mean nothing
+        text = _STRING.sub('""', text)  # signs inside strings separate nothing
     return _count_signs(text)
 
 
@@ -125,12 +125,12 @@ def _check_characters(what: str, text: str) -> None:
 
 
 def _check_jsonb(what: str, text: str) -> str:
-    """Refuse what JSON allows and jsonb does not."""
+    """Refuse characters and numbers that JSON allows and jsonb does not."""
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise _unstorable(what)
-    # Looked for in all of it first, which is quick; but a string may read like a number, and a UUID often does.
+    # The quick search looks into strings, too. A string may look like a number, and a UUID often does.
     if _may_have_odd_numbers(text):
-        _check_syntax(what, text)  # again, perhaps: what follows is linear on well-formed text only
+        _check_syntax(what, text)  # perhaps a second time: _STRING takes linear time on well-formed text only
         _check_numbers(what, _STRING.sub('""', text))
     return text
 
@@ -140,30 +140,30 @@ def _unstorable(what: str) -> InvalidPayload:
 
 
 def _may_have_odd_numbers(text: str) -> bool:
-    """Cheap, and false for nearly everything: this stands on the path of every report."""
+    """Tell quickly whether a number may be too small or too long. Every report goes through here; few have such."""
     if len(text) > _SMALL:
         return _EXPONENT.search(text) is not None or _has_long_number(text)
-    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None  # of decimals it has too few
+    return ("e-" in text or "E-" in text) and _TOO_SMALL.search(text) is not None  # too short for too many decimals
 
 
 def _has_long_number(text: str) -> bool:
-    """Only every 300th character is looked at: a run of as many digits has one of them."""
-    for at in range(_LONG - 1, len(text), _LONG):
-        if text[at] in _DIGITS:
-            before, after = text[at - _LONG + 1 : at], text[at : at + _LONG]
+    """Tell whether the text has 300 digits in a row, by reading every 300th character: one of them is in such a row."""
+    for place in range(_LONG - 1, len(text), _LONG):
+        if text[place] in _DIGITS:
+            before, after = text[place - _LONG + 1 : place], text[place : place + _LONG]
             if len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS)) >= _LONG:
                 return True
     return False
 
 
 def _check_numbers(what: str, bare: str) -> None:
-    """Refuse numbers that Postgres could not store or a worker could not read; `bare` has no strings any more."""
+    """Refuse numbers that Postgres could not store or a worker could not read. `bare` is JSON without its strings."""
     if _TOO_SMALL.search(bare) or _TOO_LONG.search(bare):
         raise InvalidPayload(f"{what} contains a number with more decimals than Postgres can store")
-    # jsonb writes 1e100 out, as 101 digits: a payload of such would be too large for the message that brings it.
+    # jsonb writes 1e100 with its 101 digits: many such numbers would make a payload too large for its message.
     if len(bare) + sum(map(int, _EXPONENTS.findall(bare))) > PAYLOAD_LIMIT:
         raise InvalidPayload(f"{what} is larger than {PAYLOAD_LIMIT >> 20} MiB with its numbers written out")
-    numbers = set(bare.translate(_SIGNS).split())  # and words, which can be read in any case
+    numbers = set(bare.translate(_SIGNS).split())  # with true, false and null among them, which always decode
     try:
         msgspec.json.decode(f"[{','.join(numbers)}]")
     except msgspec.DecodeError as error:
@@ -171,8 +171,8 @@ def _check_numbers(what: str, bare: str) -> None:
 
 
 def clean_error(text: str, limit: int = ERROR_LIMIT) -> str:
-    """Error text as it can be stored: cut in the middle where too long, replaced where it could not be. In this order:
-    to look for the characters in twenty megabytes takes seconds, and the event loop waits for it."""
+    """Return the text of an error as it can be stored: cut in the middle if it is too long, then with characters
+    that cannot be stored replaced. Replacing them first would take seconds for twenty megabytes, on the event loop."""
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"

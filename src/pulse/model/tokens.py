@@ -1,4 +1,4 @@
-"""Who may do what? A token has scopes, a scope grants rights, and a call needs one right."""
+"""What may the holder of a token do? A token has scopes, a scope grants rights, and a call needs one right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pulse.model.errors import InvalidName, InvalidOption
+from pulse.model.errors import NOT_SHOWN, InvalidName, InvalidOption
 from pulse.model.jobs import LONGEST
 from pulse.model.text import check_name, check_topic
 from pulse.timing.duration import format_duration
@@ -27,7 +27,7 @@ _SECRET = re.compile(r"pulse_[A-Za-z0-9_-]{43}")
 
 
 class Right(StrEnum):
-    """What a call may need."""
+    """The permission for one kind of call."""
 
     SUBMIT = "submit"
     FOLLOW = "follow"  # read and await single jobs and schedules
@@ -52,8 +52,8 @@ class ScopeKind(StrEnum):
 
 READING = frozenset({Right.FOLLOW, Right.VIEW, Right.VIEW_ALARM})
 
-# The only rights there are. An operator sees and cancels jobs of every topic and alarms of every owner, but has no
-# business making any. A reader sees what an operator sees, and changes nothing: no right to act may come in there.
+# An operator sees and cancels jobs of every topic and alarms of every owner, but may make none. A reader sees what an
+# operator sees and changes nothing, so READING must contain no right to change anything.
 GRANTS: dict[ScopeKind, frozenset[Right]] = {
     ScopeKind.SUBMIT: frozenset({Right.SUBMIT, Right.FOLLOW, Right.MANAGE}),
     ScopeKind.WORK: frozenset({Right.WORK}),
@@ -62,12 +62,12 @@ GRANTS: dict[ScopeKind, frozenset[Right]] = {
     ScopeKind.OPERATE: READING | {Right.OPERATE, Right.MANAGE, Right.MANAGE_ALARM},
     ScopeKind.ADMIN: frozenset(Right),
 }
-PER_TOPIC = {ScopeKind.SUBMIT: "topic", ScopeKind.WORK: "topic", ScopeKind.ALARMS: "owner"}  # or per owner, of alarms
-WRITTEN = "submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, read, operate or admin"
+PER_TOPIC = {ScopeKind.SUBMIT: "topic", ScopeKind.WORK: "topic", ScopeKind.ALARMS: "owner"}  # alarms: per owner
+FORMS = "submit, submit:TOPIC, work, work:TOPIC, alarms, alarms:OWNER, read, operate or admin"
 
 
 class Scope(NamedTuple):
-    """`work:mail` is the right to work on one topic, `work` on all of them; alarms have an owner for a topic."""
+    """A scope such as `work:mail` for one topic, or `work` for all of them. Scopes of alarms have an owner instead."""
 
     kind: ScopeKind
     topic: str | None = None
@@ -77,9 +77,9 @@ class Scope(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        name, colon, topic = text.partition(":")  # at the first: a topic may have some of its own
+        name, colon, topic = text.partition(":")  # at the first colon: a topic may contain more
         if name not in set(ScopeKind):
-            raise InvalidOption("scope", text, f"be {WRITTEN}")
+            raise InvalidOption("scope", text, f"be {FORMS}")
         kind = ScopeKind(name)
         if not colon:
             return cls(kind)
@@ -92,7 +92,7 @@ class Scope(NamedTuple):
         return cls(kind, check_topic(topic) if PER_TOPIC[kind] == "topic" else check_name("owner", topic))
 
     def grants(self, right: Right, topic: str | None = None) -> bool:
-        """Without a topic: whether there is any topic for which it does."""
+        """Tell whether it grants the right for this topic, or without a topic, for any."""
         return right in GRANTS[self.kind] and (topic is None or self.topic in {None, topic})
 
 
@@ -100,7 +100,7 @@ ADMIN = Scope(ScopeKind.ADMIN)
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token as it stands by the database's clock. Its secret is nowhere but with its holder."""
+    """The current state of a token, by the database's clock. Only its holder has the secret."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -117,23 +117,23 @@ class Token(msgspec.Struct, frozen=True):
 def check_token_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         shown = name[:NAME_LIMIT] if isinstance(name, str) else name
-        raise InvalidName(f"token {shown!r} is not a name: use 1 to {NAME_LIMIT} letters, digits, '.', '_' and '-'")
+        raise InvalidName(f"token must be 1 to {NAME_LIMIT} letters, digits, '.', '_' and '-', not {shown!r}")
     return name
 
 
 def read_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
-    """At least one, each of them once, in the order given."""
+    """Return the scopes in the order given, each once. Refuse an empty list."""
     texts = tuple(texts)
     if len(texts) > MAX_SCOPES:
-        raise InvalidOption("scopes", len(texts), f"be at most {MAX_SCOPES} (leave the topic out for all topics)")
+        raise InvalidOption("scopes", len(texts), f"number at most {MAX_SCOPES} (leave the topic out for all topics)")
     scopes = tuple(dict.fromkeys(Scope.parse(text) for text in texts))
     if not scopes:
-        raise InvalidOption("scopes", [], f"name at least one of {WRITTEN}")
+        raise InvalidOption("scopes", NOT_SHOWN, f"have at least one of {FORMS}")
     return scopes
 
 
 def known_scopes(texts: Iterable[str]) -> tuple[Scope, ...]:
-    """As they are in the database, where a newer release may have written some that mean nothing, so grant nothing."""
+    """Return the scopes of a row. Those that only a newer release knows are left out, so they grant nothing."""
     scopes = []
     for text in texts:
         try:
@@ -154,7 +154,7 @@ def new_secret() -> str:
 
 
 def is_secret(text: str) -> bool:
-    """Whether it could be one at all: what could not is never looked up."""
+    """Tell whether a text has the form of a secret. Other texts are never looked up."""
     return bool(_SECRET.fullmatch(text))
 
 

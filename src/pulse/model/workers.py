@@ -1,4 +1,4 @@
-"""What is known of a connected worker? Presence, for people to look at: what it holds is kept by leases."""
+"""What is known about a connected worker? This is for people to look at: leases alone decide which jobs it has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """A worker as its server sees it now, or as it sees itself."""
+    """The state of a worker as its server sees it now, or as the worker sees itself."""
 
     name: str
     version: str
@@ -19,10 +19,10 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 class WorkerSeen(msgspec.Struct, frozen=True):
-    """A worker as the database knows it, seen within the last minute."""
+    """The state of a worker as the database has it, recorded within the last minute."""
 
     name: str
-    server: str  # empty: it goes straight to the database
+    server: str  # empty: it is connected to the database itself
     version: str
     topics: list[str]
     slots: int

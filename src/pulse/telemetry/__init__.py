@@ -1,1 +1,1 @@
-"""How a process shows itself: traces and health."""
+"""How a process can be observed: traces and health."""

@@ -1,12 +1,12 @@
-"""How does an orchestrator learn whether a worker or a server lives, and can take work? Over a very small HTTP server.
+"""How does an orchestrator learn whether a worker or server lives and can take work? By a very small HTTP server.
 
-    GET /livez    (also /healthz)  200 as long as the event loop turns
-    GET /readyz                    200 when it takes work, the database answers and takes writes, and duties are done;
-                                   else 503 and why
-    GET /metrics                   for Prometheus, of a process that has an engine
+    GET /livez    (also /healthz)  200 as long as the event loop runs
+    GET /readyz                    200 if it takes work, the database answers and takes writes, and duties are done;
+                                   else 503 and the reason
+    GET /metrics                   for Prometheus, if the process has an engine
 
-It lives on the worker's own loop. When a handler keeps that from turning there is no answer at all, which is the
-answer: such a worker claims and reports nothing either.
+It runs on the worker's own event loop. When a handler blocks that loop there is no answer at all, which is right: such
+a worker claims and reports nothing either.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-CLIENT_PATIENCE = 8.0  # seconds a client has for its request and for reading our answer, and we for writing it
+CLIENT_PATIENCE = 8.0  # seconds for a request and its answer, from the first byte to the last
 LONGEST_HEAD = 8_192  # bytes
-ASK_EVERY = 5.0  # seconds between two questions to the database, however often we are asked
+ASK_EVERY = 5.0  # seconds between two checks of the database, however many requests there are
 ASK_PATIENCE = 3.0
-FRESH = 30.0  # seconds an answer of the database counts
+FRESH = 30.0  # seconds for which an answer of the database is valid
 
 Ask = Callable[[], Awaitable[object]]
 
@@ -44,33 +44,36 @@ class Reply(NamedTuple):
 
 
 ALIVE = Reply(HTTPStatus.OK, {"status": "ok"})
-BAD = Reply(HTTPStatus.BAD_REQUEST, {"status": "bad request", "why": "that is not a short HTTP/1.1 request"})
+BAD = Reply(HTTPStatus.BAD_REQUEST, {"status": "bad request", "why": "the request must be a short one of HTTP/1.1"})
 
 
-class Patient(Protocol):
-    """A worker or a server, as far as health looks at it."""
+class Process(Protocol):
+    """The part of a worker or a server that its health depends on."""
 
     @property
     def is_ready(self) -> bool: ...
 
 
 class Health:
-    """Whether one of them lives and is ready. `ask` puts a cheap question to its database; `metrics` are its own, once
-    it has any, and `is_open` tells whether everybody may see them."""
+    """Tells whether a worker or server lives and is ready.
+
+    `ask` sends a cheap query to its database, `metrics` returns its metrics once it has any, and `is_open` tells
+    whether everybody may see them.
+    """
 
     def __init__(
         self,
-        patient: Patient,
+        process: Process,
         ask: Ask,
         metrics: Callable[[], Metrics | None] = lambda: None,
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         self._is_open = is_open
-        self._patient = patient
+        self._process = process
         self._ask = ask
         self._metrics = metrics
         self._asked_at = self._answered_at = -math.inf
-        self._trouble = ""
+        self._problem = ""
         self._lock = asyncio.Lock()
 
     async def reply(self, path: str) -> Reply:
@@ -81,17 +84,17 @@ class Health:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unavailable", "why": why}) if why else ALIVE
         if path == "/metrics" and (metrics := self._metrics()) is not None and self._is_open():
             return Reply(HTTPStatus.OK, await metrics.scrape())
-        return Reply(HTTPStatus.NOT_FOUND, {"status": "not found", "why": "there are /livez and /readyz"})
+        return Reply(HTTPStatus.NOT_FOUND, {"status": "not found", "why": "ask for /livez or /readyz"})
 
     async def why_not_ready(self) -> str:
-        """Empty: it is."""
-        if not self._patient.is_ready:
+        """Return the reason why it is not ready, or an empty text if it is."""
+        if not self._process.is_ready:
             return "it is starting or stopping, and takes no work"
-        async with self._lock:  # whoever asks meanwhile shares the answer
+        async with self._lock:  # requests that come meanwhile share the answer
             if time.monotonic() - self._asked_at >= ASK_EVERY:
                 await self._ask_database()
         if time.monotonic() - self._answered_at >= FRESH:
-            return self._trouble
+            return self._problem
         metrics = self._metrics()
         late = [health for health in metrics.healths if health.is_late] if metrics else []
         return "; ".join(f"the duty {health.name} has not been done for {health.age:.0f} s" for health in late)
@@ -102,26 +105,26 @@ class Health:
             async with asyncio.timeout(ASK_PATIENCE):
                 await self._ask()
         except TimeoutError:
-            self._trouble = f"the database does not answer: no answer within {ASK_PATIENCE:.0f} s"
-        except (SchemaMismatch, DatabaseReadOnly) as error:  # it has answered, and nothing of ours can be done
-            self._trouble, self._answered_at = str(error), -math.inf
+            self._problem = f"the database does not answer: no answer within {ASK_PATIENCE:.0f} s"
+        except (SchemaMismatch, DatabaseReadOnly) as error:  # it has answered, but Pulse cannot work with it
+            self._problem, self._answered_at = str(error), -math.inf
         except PulseError as error:
-            self._trouble = f"the database does not answer: {error}"
+            self._problem = f"the database does not answer: {error}"
         else:
             self._answered_at = asked_at
 
 
 @asynccontextmanager
 async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator[int]:
-    """Answer until the block ends; hands out the port, which for 0 is any free one."""
+    """Answer requests until the block ends. Yield the port, which is any free one for port 0."""
     try:
         server = await asyncio.start_server(_Client(health).serve, host, port, limit=LONGEST_HEAD)
     except (OSError, OverflowError) as error:
-        raise InvalidOption("health port", f"{host}:{port}", f"be free to listen on ({error})") from error
+        raise InvalidOption("health port", f"{host}:{port}", f"be one that is free to listen on ({error})") from error
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
-        server.close()  # not waited for: a client that hangs must not keep a worker
+        server.close()  # without waiting for it: a client that hangs must not keep the worker from ending
 
 
 class _Client:
@@ -129,7 +132,7 @@ class _Client:
         self._health = health
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, one answer. Whatever a client does, it does it to itself."""
+        """Answer one request. A client that misbehaves harms no other."""
         try:
             async with asyncio.timeout(CLIENT_PATIENCE):
                 writer.write(await self._respond(reader))
@@ -155,11 +158,11 @@ class _Client:
 
 
 def _read_request(head: bytes) -> tuple[str, str]:
-    """The method and the path without its query. Headers are of no interest, but must be there to be skipped."""
+    """Return the method and the path without its query. The headers are read and ignored."""
     line = head.split(b"\r\n", 1)[0].decode("ascii")
     parts = line.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
-        raise ValueError("that is not HTTP/1.1")
+        raise ValueError("the request must be HTTP/1.1")
     return parts[0], parts[1].partition("?")[0]
 
 

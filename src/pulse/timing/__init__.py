@@ -1,1 +1,1 @@
-"""WHEN: durations, back-off and clocks; knows none of the nouns."""
+"""WHEN: durations, cron expressions, time zones and back-off. Nothing here knows jobs, schedules or alarms."""

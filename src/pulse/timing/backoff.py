@@ -1,7 +1,7 @@
-"""How long does a loop of ours wait after the nth failure in a row?
+"""How long does one of Pulse's own loops wait after the nth failure in a row?
 
-Jobs have their own back-off, computed in the database (`pulse.backoff`), so that a worker's clock and a
-worker's death play no part in it.
+Jobs have a back-off of their own, computed in the database (`pulse.backoff`), so that it depends neither on a worker's
+clock nor on whether the worker lives.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Doubling from `first` to `most`, spread over the upper half so that processes do not march in step."""
+    """A wait that doubles from `first` to `longest`. It is random within its upper half, so that processes spread."""
 
     first: timedelta = timedelta(milliseconds=100)
-    most: timedelta = timedelta(seconds=10)
+    longest: timedelta = timedelta(seconds=10)
 
     def delay(self, failures: int) -> timedelta:
         doublings = min(failures - 1, 32)  # timedelta overflows soon after
-        longest: timedelta = min(self.first * 2**doublings, self.most)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311
+        doubled: timedelta = min(self.first * 2**doublings, self.longest)
+        return doubled * random.uniform(0.5, 1.0)  # noqa: S311

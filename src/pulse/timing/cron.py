@@ -1,13 +1,13 @@
-"""When does "0 9 * * 1-5" come round next, in a place whose clocks change?
+"""When is the next instant that "0 9 * * 1-5" names, in a time zone whose clocks change?
 
-The expression names times on a local calendar (`cron_calendar.py`); a zone is a row of stretches during which local
-time is UTC plus an offset (`zones.py`). Going from stretch to stretch, local time jumps:
+The expression names times on a local calendar (`cron_calendar.py`). A time zone is a sequence of periods in which local
+time is UTC plus an offset (`zones.py`). From one period to the next, local time jumps:
 
-    forward     local times are left out. A fixed time among them happens at the jump; several are one.
-    back        local times come again. A fixed time happens when it is first reached, so only what lies beyond
-                the latest local time `reached` so far counts.
+    forward     some local times do not exist. Fixed times among them occur at the jump, several as a single one.
+    back        some local times come twice. A fixed time occurs when it is first reached, so only times after the
+                latest local time `reached` so far count.
 
-A wild timetable (`*` in minutes or hours) takes every stretch as it is. See docs/reference/cron.md.
+A wild timetable (`*` in minutes or hours) follows local time in every period. See docs/reference/cron.md.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ DESCRIPTORS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-HORIZON_YEARS = 5  # a search ends with the fifth year after the one it began in, as robfig's does
-LONGEST_EVERY = timedelta(days=3653)  # ten years, whichever they are
+HORIZON_YEARS = 5  # a search ends with the fifth year after the one it began in, like that of robfig/cron
+LONGEST_EVERY = timedelta(days=3653)  # ten years, with at most three leap days
 LONGEST_EXPRESSION = 1000
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<tz>[^ \t]*)[ \t]*")
@@ -83,25 +83,25 @@ class Occurrence:
 @dataclass(frozen=True, slots=True)
 class Cron:
     expression: str
-    tz: str  # the one of its prefix, if there is one
-    timetable: Calendar | timedelta  # a length of time is that of `@every`
+    tz: str  # of the prefix, if the expression has one
+    timetable: Calendar | timedelta  # a timedelta is the interval of `@every`
 
     @staticmethod
     def parse(expression: str, tz: str = "UTC") -> Cron:
-        """Read an expression. A `TZ=` or `CRON_TZ=` in front of it wins over `zone`."""
+        """Parse an expression. A `TZ=` or `CRON_TZ=` in front of it takes precedence over `zone`."""
         return _parse(expression, tz)
 
     def next_after(self, instant: datetime) -> datetime:
-        """The first time strictly after an instant, in UTC. `@every` counts from that instant's whole second."""
+        """Return the first time strictly after an instant, in UTC. `@every` counts from its whole second."""
         if instant.utcoffset() is None:
-            raise ValueError(f"{instant.isoformat()} has no UTC offset, so it is not an instant")
+            raise ValueError(f"instant must have a UTC offset, not {instant.isoformat()}")
         after = max((instant - EPOCH) // SECOND, year_start(FIRST_YEAR))
         if after >= year_start(LAST_YEAR):
             raise NoFutureTime(self.expression, instant)
         if isinstance(self.timetable, timedelta):
-            found = after + self.timetable // SECOND
-            if found < year_start(LAST_YEAR):
-                return to_datetime(found)
+            at = after + self.timetable // SECOND
+            if at < year_start(LAST_YEAR):
+                return to_datetime(at)
         elif (match := self._match_after(self.timetable, after)) is not None:
             return to_datetime(match)
         raise NoFutureTime(self.expression, instant)
@@ -122,36 +122,36 @@ class Cron:
         return None
 
     def count_between(self, after: datetime, until: datetime) -> int:
-        """How many times it comes round after one instant and up to another, without going through them."""
+        """Return how many of its times lie after one instant and up to another, without computing each of them."""
         start, end = ((instant - EPOCH) // SECOND for instant in (after, until))
         if isinstance(self.timetable, timedelta):
             return max(0, end - start) // (self.timetable // SECOND)
         return self._count_between(self.timetable, start, end + 1)
 
     def _count_between(self, calendar: Calendar, after: int, end: int) -> int:
-        """The stretches of `_match_after`, each counted instead of searched."""
+        """Count the times in the periods that `_match_after` would search."""
         offset = offset_at(self.tz, after)
         reached = _NEVER if calendar.is_wild else _reached(self.tz, after)
-        begin, found = after + 1, 0
+        begin, count = after + 1, 0
         for turn in _turns_between(self.tz, after, end):
-            found += calendar.count_between(max(begin + offset, reached), turn.at + offset)
+            count += calendar.count_between(max(begin + offset, reached), turn.at + offset)
             begin, gap = turn.at, max(reached, turn.at + offset)
             if not calendar.is_wild:
                 reached = gap
                 if calendar.first_between(gap, turn.at + turn.after) is not None:
-                    found += 1
-                    begin += 1  # what falls on the jump itself is the same moment
+                    count += 1
+                    begin += 1  # a time on the jump itself is the same instant
             offset = turn.after
-        return found + calendar.count_between(max(begin + offset, reached), end + offset)
+        return count + calendar.count_between(max(begin + offset, reached), end + offset)
 
     def explain(self) -> str:
-        """What it means, in a sentence without its full stop."""
+        """Return what it means, as a sentence without a full stop."""
         if isinstance(self.timetable, timedelta):
             return f"every {format_duration(self.timetable)}"
         return f"{cron_words.describe(self.timetable)}, {self.tz}"
 
     def preview(self, n: int, after: datetime) -> list[Occurrence]:
-        """The next `n` occurrences, fewer if there are no more, each with what a clock change did to it."""
+        """Return the next `n` occurrences, or as many as there are. Each has a note if a clock change affects it."""
         found: list[Occurrence] = []
         tz = load_zone(self.tz)
         while len(found) < n:
@@ -168,7 +168,7 @@ class Cron:
             return None
         since, instant = (after - EPOCH) // SECOND, (at - EPOCH) // SECOND
         notes: list[str | None] = []
-        day = 86400  # as long as a repetition can be: islands that changed sides of the date line
+        day = 86400  # the longest repetition: islands that moved to the other side of the date line
         for year in range(
             to_datetime(max(since - day, year_start(FIRST_YEAR))).year, to_datetime(instant + day).year + 1
         ):
@@ -177,21 +177,21 @@ class Cron:
 
 
 def _reached(tz: str, after: int) -> int:
-    """The latest local time that any clock change before showed already."""
+    """Return the latest local time that clocks have shown before a clock change up to this instant."""
     year = to_datetime(after).year
     past = (turn for near in (year - 1, year) for turn in turns(tz, near) if turn.at <= after)
     return max((turn.at + turn.before for turn in past), default=_NEVER)
 
 
 def _turns_to_come(tz: str, after: int) -> Iterator[Turn]:
-    """The clock changes to come, year by year as they are asked for; the last one is the end of the search."""
+    """Yield the clock changes after an instant, and at last one that marks the end of the search."""
     year = to_datetime(after).year
     last_year = min(year + HORIZON_YEARS, LAST_YEAR - 1)
     for each in range(year, last_year + 1):
         for turn in turns(tz, each):
             if turn.at > after:
                 yield turn
-    yield Turn(year_start(last_year + 1), 0, -86400)  # back by more than any offset: leaves no gap to look into
+    yield Turn(year_start(last_year + 1), 0, -86400)  # back by more than any offset, so no times are left out at it
 
 
 def _turns_between(tz: str, after: int, end: int) -> Iterator[Turn]:
@@ -206,19 +206,20 @@ def _parse(expression: str, tz: str) -> Cron:
     if not expression:
         raise InvalidCron(expression, "empty cron expression")
     if len(expression) > LONGEST_EXPRESSION:
-        raise InvalidCron(expression, f"it is longer than {LONGEST_EXPRESSION} characters")
+        raise InvalidCron(expression, f"it must have at most {LONGEST_EXPRESSION} characters, not {len(expression)}")
     rest = expression
     if prefix := _PREFIX.match(expression):
         tz, rest = prefix["tz"], expression[prefix.end() :]
         if not rest:
             raise InvalidCron(expression, "nothing follows the time zone; write five fields or a descriptor after it")
     try:
-        return Cron(expression, check_zone(tz), _every(rest) if rest.startswith("@every") else _calendar(rest))
+        timetable = _parse_every(rest) if rest.startswith("@every") else _parse_calendar(rest)
+        return Cron(expression, check_zone(tz), timetable)
     except (BadField, UnknownZone) as error:
         raise InvalidCron(expression, str(error)) from error
 
 
-def _calendar(text: str) -> Calendar:
+def _parse_calendar(text: str) -> Calendar:
     if text.startswith("@"):
         if text not in DESCRIPTORS:
             raise BadField(f"unknown descriptor {text!r} (allowed: {', '.join(DESCRIPTORS)} and @every <duration>)")
@@ -232,15 +233,15 @@ def _calendar(text: str) -> Calendar:
     return Calendar(*(kind.parse(field) for kind, field in zip(kinds, fields, strict=True)))
 
 
-def _every(text: str) -> timedelta:
+def _parse_every(text: str) -> timedelta:
     duration = text.removeprefix("@every ")
-    # A bare number is seconds elsewhere. Here it would be read as minutes by half its readers.
+    # Elsewhere a bare number means seconds. Here half of all readers would take it for minutes.
     if duration == text or duration != duration.strip() or not duration[-1:].isalpha():
-        raise BadField(f"{text!r} is not '@every <duration>': one space, then something like 30s, 5m or 1h30m")
+        raise BadField(f"{text!r} must be '@every <duration>': one space, then something like 30s, 5m or 1h30m")
     try:
         length = parse_duration(duration)
     except InvalidDuration as error:
         raise BadField(f"@every: {error}") from error
     if length < SECOND or length > LONGEST_EVERY or length % SECOND:
-        raise BadField(f"@every: {duration!r} is not a whole number of seconds from 1s to {LONGEST_EVERY.days}d")
+        raise BadField(f"@every must have a whole number of seconds from 1s to {LONGEST_EVERY.days}d, not {duration!r}")
     return length

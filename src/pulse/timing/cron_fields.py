@@ -1,11 +1,11 @@
 """What does one field of a cron expression allow?
 
-The grammar of robfig/cron v3, without what it only lets pass:
+The grammar is that of robfig/cron v3, without the mistakes that its parser lets pass:
 
     field = item {"," item}
     item  = ("*" | "?" | value ["-" value]) ["/" step]
 
-`N/step` means from N to the end. Sets are kept as bits of an integer: bit 5 is the value 5.
+`N/step` means from N to the end. A set of values is an integer: bit 5 stands for the value 5.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _QUARTZ = re.compile(r"(\d*|[A-Z]{3})(L|W|LW|#\d*)", re.IGNORECASE)
 
 
 class BadField(ValueError):
-    """Why a field cannot be read; `Cron.parse` puts the whole expression in front."""
+    """A field that cannot be read. `Cron.parse` puts the whole expression in front of the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     values: int
-    star: bool  # robfig's flag: some item is a bare `*` or `?`. Then this day field leaves the choice to the other
-    wild: bool  # some item begins with `*` or `?`, whatever its step: follows elapsed time when clocks change
+    star: bool  # some item is a bare `*` or `?`: then a day field leaves the choice to the other one, as in robfig/cron
+    wild: bool  # some item begins with `*` or `?`, with any step: it follows elapsed time when clocks change
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the five positions, and what may stand there."""
+    """One of the five fields of an expression, and the values it may have."""
 
     name: str
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     names: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
-        text = f"{self.least} to {self.most}"
+        text = f"{self.minimum} to {self.maximum}"
         if self.names:
             text += f" or {self.names[0]} to {self.names[-1]}"
         return text + (", Sunday is 0" if self.names is WEEKDAYS else "")
@@ -63,20 +63,20 @@ class Kind:
         low, high, step = parts["low"], parts["high"], self._step(item, parts["step"])
         if low in ("*", "?"):
             if high is not None:
-                raise self._bad(f"{item!r} is a range that begins with {low!r}; write it with two values")
-            first, last = self.least, self.most
+                raise self._bad(f"{item!r} is a range that begins with {low!r}; a range needs two values")
+            first, last = self.minimum, self.maximum
         else:
             first = self._value(low)
-            last = self._value(high) if high is not None else self.most if parts["step"] else first
+            last = self._value(high) if high is not None else self.maximum if parts["step"] else first
             if first > last:
                 raise self._bad(f"{item!r} is a range that runs backwards; write two ranges with a comma")
         return sum(1 << value for value in range(first, last + 1, step)), low in ("*", "?"), step
 
     def _value(self, text: str) -> int:
         if text.upper() in self.names:
-            return self.names.index(text.upper()) + self.least
+            return self.names.index(text.upper()) + self.minimum
         if _is_number(text):
-            if len(text) > 4 or not self.least <= int(text) <= self.most:
+            if len(text) > 4 or not self.minimum <= int(text) <= self.maximum:
                 raise self._bad(f"{text[:20]!r} is out of range")
             return int(text)
         if _QUARTZ.fullmatch(text):
@@ -87,7 +87,7 @@ class Kind:
         if text is None:
             return 1
         if not _is_number(text) or len(text) > 4 or int(text) == 0:
-            raise self._bad(f"the step in {item!r} is not a number from 1 to 9999")
+            raise self._bad(f"the step in {item!r} must be a number from 1 to 9999")
         return int(text)
 
     def _bad(self, reason: str) -> BadField:
@@ -95,7 +95,7 @@ class Kind:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()  # `+5` and `⁵` are numbers to int() and to isdigit()
+    return text.isascii() and text.isdigit()  # int() would accept `+5`, and isdigit() alone `⁵`
 
 
 MINUTE = Kind("minute", 0, 59)

@@ -1,7 +1,7 @@
-"""How would a person say what a cron expression means, and what a clock change did to it?
+"""What does a cron expression mean in words, and how does a clock change affect an occurrence of it?
 
-Sentences are made from the sets of values, not from the text: `*/90` in the minutes is told as what it does, "every
-hour on the hour".
+The sentences describe the sets of values and not the text: `*/90` in the minutes means "every hour on the hour", and
+that is what the sentence says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pulse.timing.zones import Turn, to_datetime
 if TYPE_CHECKING:
     from pulse.timing.cron_calendar import Calendar
 
-_LISTED = 6  # as many times as one still reads as a list
+_MAX_LISTED = 6  # times in a list; more would be hard to read
 _WEEKDAY_NAMES = ("Sunday", *names.day_name[:6])
 
 
@@ -36,7 +36,7 @@ def _times(minutes: list[int], hours: list[int]) -> str:
         return _once_an_hour(minutes[0], hours)
     if rhythm and _is_run(hours) and len(minutes) * len(hours) > 3:
         return f"{rhythm} from {_clock(hours[0], minutes[0])} to {_clock(hours[-1], minutes[-1])}"
-    if len(minutes) * len(hours) <= _LISTED:
+    if len(minutes) * len(hours) <= _MAX_LISTED:
         return "at " + _join([_clock(hour, minute) for hour in hours for minute in minutes])
     return f"{rhythm or 'at minutes ' + _group(minutes)} of the hour{'s' * (len(hours) > 1)} {_group(hours)}"
 
@@ -55,7 +55,7 @@ def _once_an_hour(minute: int, hours: list[int]) -> str:
         return f"{rhythm} from {_clock(hours[0], minute)}"
     if len(hours) >= 3 and _is_run(hours):
         return f"every hour from {_clock(hours[0], minute)} to {_clock(hours[-1], minute)}"
-    if len(hours) <= _LISTED:
+    if len(hours) <= _MAX_LISTED:
         return "at " + _join([_clock(hour, minute) for hour in hours])
     return f"at minute {minute} of the hours {_group(hours)}"
 
@@ -65,7 +65,7 @@ def _days(timetable: Calendar) -> str:
     days, weekdays = _values(day.values), _values(weekday.values)
     on_days = f"on day{'s' * (len(days) > 1)} {_group(days)} of the month"
     on_weekdays = "on " + _group(weekdays, lambda value: _WEEKDAY_NAMES[value])
-    any_day, any_weekday = len(days) == DAY.most, len(weekdays) == len(WEEKDAY.names)
+    any_day, any_weekday = len(days) == DAY.maximum, len(weekdays) == len(WEEKDAY.names)
     if day.star or weekday.star:
         return " and ".join(text for text, is_any in ((on_days, any_day), (on_weekdays, any_weekday)) if not is_any)
     return "" if any_day or any_weekday else f"{on_days} and also {on_weekdays}"
@@ -73,11 +73,11 @@ def _days(timetable: Calendar) -> str:
 
 def _months(timetable: Calendar) -> str:
     months = _values(timetable.month.values)
-    return "" if len(months) == MONTH.most else "in " + _group(months, lambda value: names.month_name[value])
+    return "" if len(months) == MONTH.maximum else "in " + _group(months, lambda value: names.month_name[value])
 
 
 def note(timetable: Calendar, turn: Turn, since: int, instant: int) -> str | None:
-    """What a clock change did to the occurrence at an instant, the first one after `since`."""
+    """Return how a clock change affects the occurrence at an instant, which is the first one after `since`."""
     ended, began = turn.at + turn.before, turn.at + turn.after
     day = max(ended, began)
     way = "forward" if began > ended else "back"
@@ -96,17 +96,17 @@ def note(timetable: Calendar, turn: Turn, since: int, instant: int) -> str | Non
 
 
 def _missing(timetable: Calendar, start: int, end: int) -> list[str]:
-    found: list[str] = []
+    missing: list[str] = []
     while (match := timetable.first_between(start, end)) is not None:
-        if len(found) == _LISTED:
-            return [*found[:-1], "others"]
-        found.append(_local(match, end))
+        if len(missing) == _MAX_LISTED:
+            return [*missing[:-1], "others"]
+        missing.append(_local(match, end))
         start = match + 1
-    return found
+    return missing
 
 
 def _local(seconds: int, day: int) -> str:
-    """A time, with its date if it is on another day than a time the sentence dates."""
+    """Return a time, with its date if that is not the day whose date the sentence mentions anyway."""
     time = f"{to_datetime(seconds):%H:%M}"
     return time if _date(seconds) == _date(day) else f"{_date(seconds)} {time}"
 
@@ -120,8 +120,8 @@ def _values(bits: int) -> list[int]:
 
 
 def _rhythm(values: list[int], kind: Kind, unit: str) -> str | None:
-    """`every 15 minutes`, if the distance is the same all the way round, also from the last to the first."""
-    size = kind.most - kind.least + 1
+    """Return `every 15 minutes` if the values are evenly spaced, also from the last one to the first."""
+    size = kind.maximum - kind.minimum + 1
     step = size // len(values)
     if len(values) < 2 or values != list(range(values[0], size, step)) or size % step:
         return None
@@ -137,7 +137,7 @@ def _clock(hour: int, minute: int) -> str:
 
 
 def _group(values: list[int], show: Callable[[int], str] = str) -> str:
-    """`1 to 5 and 10`: three or more in a row become a range, a long row in steps is cut short."""
+    """Return `1 to 5 and 10`: three or more in a row become a range, and a long sequence of steps is cut short."""
     if (
         len(values) > 4
         and (step := values[1] - values[0]) > 1

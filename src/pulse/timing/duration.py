@@ -1,7 +1,7 @@
-"""How long is "1h30m"? Lengths of time as people write them.
+"""How long is "1h30m"? Parses and formats lengths of time as people write them.
 
-Go's notation, as our source documents use it: a sum of numbers with units, `1h30m`, `1.5s`, `250ms`, with `d`
-(24 hours) added. A bare number is seconds. There is no month: its length is a calendar's business.
+The notation is Go's, as in our source documents: a sum of numbers with units such as `1h30m`, `1.5s` or `250ms`, with
+`d` (24 hours) added. A bare number is seconds. There is no unit for months, since their lengths differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNITS = {
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
 }
-LONGEST = 200  # characters: each unit once, with as many digits as anybody means
+LONGEST = 200  # characters: enough for each unit once, with more digits than anybody needs
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d))+")
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
@@ -29,7 +29,7 @@ class InvalidDuration(ValueError):
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read `1h30m` or a bare number of seconds. Never negative."""
+    """Return the length of time that a text such as `1h30m` or a bare number of seconds means. Never negative."""
     if len(text) > LONGEST:
         raise InvalidDuration(text[:40] + "…")
     text = text.strip()
@@ -44,7 +44,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """The shortest exact text that `parse_duration` reads back; a negative one is for people alone: -5s."""
+    """Return the shortest text that `parse_duration` reads back exactly. It does not read back negative ones: -5s."""
     if length < timedelta():
         return f"-{format_duration(-length)}"
     parts = []

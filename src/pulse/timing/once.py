@@ -1,4 +1,4 @@
-"""Which instant do "in ten minutes" and "at 15:00 tomorrow" name?"""
+"""Which instant does a delay or an RFC 3339 text name?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-# T and Z may be small, as RFC 3339 has it. It also lets applications agree on a space for the T; we do not.
+# RFC 3339 allows t and z in lower case. It also lets applications use a space instead of the T; Pulse does not.
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
 
@@ -16,7 +16,7 @@ class InvalidOnce(ValueError):
 
 
 class Words(NamedTuple):
-    """How the caller calls what he gives: an alarm has delay_seconds and fire_at, a schedule has delay and run_at."""
+    """The names of the fields for messages: an alarm has delay_seconds and fire_at, a schedule has delay and run_at."""
 
     noun: str
     delay: str
@@ -24,7 +24,7 @@ class Words(NamedTuple):
 
 
 def resolve_once(words: Words, *, delay: timedelta | None, at: datetime | None, now: datetime) -> datetime:
-    """The instant, from exactly one of a delay and an instant. It lies in the future."""
+    """Return the instant that either a delay or an instant names. Refuse both, neither, and one not in the future."""
     if delay is not None and at is not None:
         raise InvalidOnce(f"once {words.noun} takes either {words.delay} or {words.instant}, not both")
     if at is None and delay is None:
@@ -40,12 +40,12 @@ def resolve_once(words: Words, *, delay: timedelta | None, at: datetime | None, 
 
 
 def parse_instant(words: Words, text: str) -> datetime:
-    """An instant as RFC 3339 writes it: with seconds, and with an offset."""
+    """Return the instant of an RFC 3339 text, which must have seconds and an offset."""
     advice = ""
-    if found := _RFC_3339.fullmatch(text):
+    if match := _RFC_3339.fullmatch(text):
         with suppress(ValueError):
             when = datetime.fromisoformat(text.upper())
-            if found[2]:
+            if match[2]:
                 return when
             advice = f": it has no time zone; add one, such as {text}Z"
     raise InvalidOnce(f"invalid {words.instant} {text[:64]!r} (want RFC3339){advice}")

@@ -1,7 +1,7 @@
-"""When is something due that happens once, at intervals, or as a cron expression says?
+"""When is something due that happens once, at intervals, or by a cron expression?
 
-The instants of a timetable are its occurrences. They lie at or after `starts_at` and before `ends_at`. Nothing here
-knows what happens at them.
+The instants of a timetable are its occurrences. They lie at or after `starts_at` and before `ends_at`. What happens at
+them is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOMENT = timedelta(microseconds=1)
-_WALK = 64  # occurrences one by one; more are counted
+_WALK = 64  # occurrences that are computed one by one; more are counted
 
 
 class Missed(NamedTuple):
-    """The occurrences from one up to an instant: how many, and the newest few of them in order."""
+    """The number of occurrences up to an instant, and the newest of them in order."""
 
     total: int
     newest: list[datetime]
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """One of `run_at`, `every` and `cron`. What asks for its occurrences raises InvalidCron if it cannot be read."""
+    """A timetable with one of `run_at`, `every` and `cron`. Its methods raise InvalidCron if `cron` cannot be read."""
 
     run_at: datetime | None = None
     every: timedelta | None = None
-    anchor: datetime | None = None  # with `every`: an instant its occurrences are whole intervals away from
+    anchor: datetime | None = None  # with `every`: each occurrence is whole intervals away from this instant
     cron: str | None = None
     tz: str = "UTC"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first occurrence strictly after an instant; none if there is none to come."""
+        """Return the first occurrence strictly after an instant, or None if there is none."""
         if self.starts_at is not None:
             instant = max(instant, self.starts_at - MOMENT)
-        found = self._next_after(instant)
-        is_over = found is not None and self.ends_at is not None and found >= self.ends_at
-        return None if is_over else found
+        following = self._next_after(instant)
+        is_over = following is not None and self.ends_at is not None and following >= self.ends_at
+        return None if is_over else following
 
     def _next_after(self, instant: datetime) -> datetime | None:
         if self.run_at is not None:
@@ -62,7 +62,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return _next_of_cron(self.cron, self.tz, instant)
 
     def upto(self, first: datetime, until: datetime, *, newest: int = 1) -> Missed:
-        """The occurrences from `first`, which is one, up to `until`."""
+        """Return the occurrences from `first`, which must be an occurrence, up to `until`."""
         if self.ends_at is not None:
             until = min(until, self.ends_at - MOMENT)
         walk = [first]
@@ -80,11 +80,11 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return Missed(count, last)
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """All occurrences after an instant, in order."""
-        found = self.next_after(instant)
-        while found is not None:
-            yield found
-            found = self.next_after(found)
+        """Yield all occurrences after an instant, in order."""
+        occurrence = self.next_after(instant)
+        while occurrence is not None:
+            yield occurrence
+            occurrence = self.next_after(occurrence)
 
     def _count_between(self, after: datetime, until: datetime) -> int:
         if self.every is not None:
@@ -92,7 +92,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return self._parsed.count_between(after, until)
 
     def _before_newest(self, first: datetime, until: datetime, newest: int) -> datetime:
-        """An instant after which there are just so many occurrences up to `until`."""
+        """Return an instant after which there are exactly `newest` occurrences up to `until`."""
         if self.every is not None:
             return until - (until - first) % self.every - newest * self.every
         low, high = first, until
@@ -105,17 +105,17 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return low
 
     def preview(self, n: int, after: datetime) -> list[Occurrence]:
-        """The next `n` occurrences, each with what a clock change did to it."""
+        """Return the next `n` occurrences. Each has a note if a clock change affects it."""
         if self.cron is None:
-            found = zip(self.after(after), range(n), strict=False)
-            return [Occurrence(at, at.astimezone(load_zone(self.tz))) for at, _ in found]
+            instants = zip(self.after(after), range(n), strict=False)
+            return [Occurrence(at, at.astimezone(load_zone(self.tz))) for at, _ in instants]
         if self.starts_at is not None:
             after = max(after, self.starts_at - MOMENT)
-        found_cron = self._parsed.preview(n, after)
-        return [each for each in found_cron if self.ends_at is None or each.at < self.ends_at]
+        occurrences = self._parsed.preview(n, after)
+        return [each for each in occurrences if self.ends_at is None or each.at < self.ends_at]
 
     def explain(self) -> str:
-        """What it means, in words."""
+        """Return what it means, in words."""
         if self.run_at is not None:
             return f"once, at {self.run_at.isoformat(timespec='seconds')}"
         if self.every is not None:
@@ -128,7 +128,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         return Cron.parse(self.cron, self.tz)
 
 
-@lru_cache(maxsize=8192)  # what is due together was often said in the same words
+@lru_cache(maxsize=8192)  # schedules that are due together often have the same expression
 def _next_of_cron(expression: str, tz: str, instant: datetime) -> datetime | None:
     try:
         return Cron.parse(expression, tz).next_after(instant)

@@ -1,4 +1,4 @@
-"""When do the clocks of a place change, and is there such a place?"""
+"""When do the clocks of a time zone change, and does a time zone of that name exist?"""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from zoneinfo import ZoneInfo, available_timezones
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 _DAY_ONE = EPOCH.toordinal()
-# A day lies between these years and the ends of what a datetime can hold, whatever the offset.
+# With any offset, all instants of these years are at least a day away from the limits of a datetime.
 FIRST_YEAR, LAST_YEAR = 2, 9998
-# Another machine reads another time from the first; the second is a placeholder for "not set up yet".
+# The first means another zone on another machine; the second is a placeholder for "not set up yet".
 _NOT_PLACES = {"localtime", "Factory"}
-# In all of tzdata 2026, no offset was changed and changed back within less than 3.98 days (Freetown, 1939), nor since
-# then, and as far as is planned, within less than 6.95 (Recife in 2000, Gaza in 2040).
+# In all of tzdata 2026, no offset was changed and changed back within less than 3.98 days (Freetown, 1939). Since then,
+# and as far as changes are planned, none was within less than 6.95 days (Recife in 2000, Gaza in 2040).
 _PROBE, _PROBE_UNTIL_1939 = 6 * 86400, 3 * 86400
-# CEST, or GMT+2: what is nearest by letters is another part of the world, and Etc/GMT+2 is west of Greenwich.
+# CEST, or GMT+2. The name with the most similar letters is in another part of the world, and Etc/GMT+2 is west of
+# Greenwich.
 _ABBREVIATED = re.compile(r"[A-Z]{1,5}|[A-Za-z]{0,5}[+-][\d:]+")
 
 
 class UnknownZone(ValueError):
     def __init__(self, name: str) -> None:
         if _ABBREVIATED.fullmatch(name):
-            advice = "abbreviations and offsets are no zones; write Region/City, such as 'Europe/Berlin'"
+            advice = "abbreviations and offsets are not zones; write Region/City, such as 'Europe/Berlin'"
         elif nearest := _nearest(name[:64]):
             advice = f"did you mean {nearest!r}?"
         else:
@@ -35,7 +36,7 @@ class UnknownZone(ValueError):
 
 
 class Turn(NamedTuple):
-    """The clocks change at an instant, from one offset to another. All in seconds, the instant since 1970 in UTC."""
+    """A change of the clocks at an instant, from one offset to another: seconds since 1970 in UTC, and seconds."""
 
     at: int
     before: int
@@ -43,7 +44,7 @@ class Turn(NamedTuple):
 
 
 def check_zone(name: str) -> str:
-    # Opening the file would also accept `europe/berlin` on some file systems, and `../` on all.
+    # Opening the file would also accept `europe/berlin` on some file systems, and `../` on all of them.
     if name not in zone_names():
         raise UnknownZone(name)
     return name
@@ -51,13 +52,13 @@ def check_zone(name: str) -> str:
 
 @cache
 def load_zone(name: str) -> ZoneInfo:
-    """zoneinfo itself keeps only eight zones, and reads the ninth from its file again each time."""
+    """Return a time zone. zoneinfo itself keeps only eight, and would read a ninth from its file every time."""
     return ZoneInfo(name)
 
 
 @lru_cache(maxsize=8192)  # seven years of a thousand zones; each entry is a few hundred bytes at most
 def turns(tz: str, year: int) -> tuple[Turn, ...]:
-    """Every change of a zone's offset in a year of UTC. zoneinfo has the list but shows only single offsets."""
+    """Return every change of a zone's offset in a year of UTC. zoneinfo has this list, but shows single offsets."""
     if tz == "UTC" or not FIRST_YEAR <= year <= LAST_YEAR:
         return ()
     place = load_zone(tz)
@@ -75,7 +76,7 @@ def turns(tz: str, year: int) -> tuple[Turn, ...]:
 
 
 def _first_change(place: ZoneInfo, same: int, other: int) -> int:
-    """Halve the way between an instant with the old offset and one with another."""
+    """Return the first instant with another offset, found by bisection between `same` and `other`."""
     offset = _offset(place, same)
     while other - same > 1:
         middle = (same + other) // 2
@@ -109,22 +110,22 @@ def zone_names() -> frozenset[str]:
     return frozenset(available_timezones() - _NOT_PLACES)
 
 
-@lru_cache(maxsize=1024)  # looking takes milliseconds, and the same zone may be missing from a thousand schedules
+@lru_cache(maxsize=1024)  # a search takes milliseconds, and a thousand schedules may have the same unknown zone
 def _nearest(name: str) -> str | None:
-    """By letters alone, and a city may stand without its continent."""
+    """Return the zone whose name has the most similar letters. A city may be given without its continent."""
     known = _known()
     wanted = name.strip().lower().replace(" ", "_")
     if wanted in known:
         return known[wanted]
-    close = (
-        get_close_matches(wanted, known, n=1, cutoff=0.75) if len(wanted) > 4 else []
-    )  # cest is near to est and east
+    if len(wanted) <= 4:  # short names are too similar: cest would become est or east
+        return None
+    close = get_close_matches(wanted, known, n=1, cutoff=0.75)
     return known[close[0]] if close else None
 
 
 @cache
 def _known() -> dict[str, str]:
-    """Each zone by its name in small letters and, where no other has it, by its city's."""
+    """Return each zone by its name in lower case and, where that is unique, by the name of its city."""
     known = {tz.lower(): tz for tz in sorted(zone_names())}
     for tz in sorted(zone_names()):
         known.setdefault(tz.lower().rpartition("/")[2], tz)

@@ -57,7 +57,7 @@ def create(session: Session, name: str, scopes: tuple[str, ...], expires: timede
     """
 
     async def work(engine: Engine) -> tuple[Token, str, bool]:
-        is_first = not await engine.tokens.is_anything_there()
+        is_first = not await engine.tokens.has_any()
         return *await engine.tokens.create(name, scopes, expires), is_first
 
     token, secret, is_first = session.use(work)

@@ -109,7 +109,7 @@ async def _open_way(settings: Settings, *, owner: str) -> AsyncIterator[Backend]
     async with open_engine(settings) as engine:
         direct = DirectLink(engine)
         direct.start_notifying()
-        yield Backend(direct, engine.tokens if await engine.tokens.is_anything_there() else None)
+        yield Backend(direct, engine.tokens if await engine.tokens.has_any() else None)
 
 
 async def _serve_http(

@@ -42,7 +42,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
     async def CreateSchedule(self, request: pb.CreateScheduleRequest, _context: Context) -> pb.CreateScheduleResponse:
         new = wire.read_new_schedule(request.schedule)
         self._check("submit", new.job.routed_topic)
-        schedule, is_new = await self._schedules.told_to(self._may_follow).create(new)
+        schedule, is_new = await self._schedules.disclosing_to(self._may_follow).create(new)
         return pb.CreateScheduleResponse(schedule=wire.write_schedule(schedule), created=is_new)
 
     @answering

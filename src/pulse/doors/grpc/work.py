@@ -135,7 +135,7 @@ class WorkDoor(pulse_pb2_grpc.WorkServicer):
     async def _resume(self, stream: WorkerStream, held: Sequence[Lease]) -> None:
         asked_at = await self._engine.read_clock()
         self._dispatcher.replace(stream.worker)
-        await self._engine.workers.take(stream)
+        await self._engine.workers.record_stream(stream)
         await self._engine.notifications.notify_moved(stream.worker)
         await asyncio.sleep(MOVING)
         before = asked_at + timedelta(seconds=2 * MOVING)

@@ -1,6 +1,6 @@
-"""How do alarms reach their URLs? Make ready what is due, lease what there are slots for, and deliver.
+"""How are due alarms delivered? They are made ready, leased as slots are free, and sent.
 
-Whose turn it is, wake_turns.py knows; what a delivery came to, wake_records.py writes down (docs/decisions/0028).
+turns.py decides whose turn it is, and records.py writes down the results (docs/decisions/0028).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pulse.delivery.breaker import Breakers
 from pulse.delivery.signing import OwnerSecrets
 from pulse.delivery.wake import WakeRequest
 from pulse.engine.alarms.records import DeliveryRecords, FinishedDelivery
-from pulse.engine.alarms.turns import RUSH, OwnerTurns, parts_of
+from pulse.engine.alarms.turns import RUSH, OwnerTurns, split_quotas
 from pulse.engine.alarms.use_cases import read_owner_secrets
 from pulse.engine.duties.loops import Loop
-from pulse.engine.masks import hide_headers, mask_delivered, mask_one
+from pulse.engine.masks import hide_headers, mask_one, mask_result
 from pulse.store.alarms import deliveries, duties
 from pulse.store.duties import peeks
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.alarms")
 
 READY_BATCH = 2_000
-LANES = 3  # claims at a time, in a rush: what takes long is not the database, but to be heard among deliveries
-SECRETS_FOR = 10.0  # seconds: a new secret signs no later than this
+LANES = 3  # claims at a time under load: they wait less for the database than for their turn on the event loop
+SECRETS_FOR = 10.0  # seconds for which secrets are cached: a new one signs no later than this
 SHARED = (
     "wakes of all owners are still signed with one secret, too, so that any receiver can sign for all of them: run "
     "`pulse alarms secret rotate --overlap 30d`, and give each receiver the secret of its owner within that time"
 )
 AT_ONCE = timedelta()
-LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
-RESERVED = 4  # one slot in so many is for destinations with nothing in flight: a dozen that hang must not take all
-OTHERS = 8  # and of those one in so many of all is for owners with nothing in flight, whatever hangs for another
-SETTLING = 15.0  # seconds after an outage in which the living may record what they have delivered
+LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and runs this one when something is due
+RESERVED = 4  # one slot in this many is for destinations with nothing in flight: a dozen that hang must not take all
+OTHERS = 8  # one slot in this many, among the reserved, is for owners with nothing in flight
+SETTLING = 15.0  # seconds after an outage in which running processes may still record their deliveries
 
 
 class DeliveryDuty:
-    """The wake duty of one process."""
+    """The duty of one process that delivers alarms."""
 
     def __init__(self, database: Database, notifications: Notifications, instruments: Instruments) -> None:
         settings = database.settings
@@ -58,7 +58,7 @@ class DeliveryDuty:
         self.records = DeliveryRecords(database, notifications, instruments, lambda: self.loop.run_within(AT_ONCE))
         self._database = database
         self._settings = settings
-        self._deliverer: Deliverer | None = None  # opened when there is something to deliver
+        self._deliverer: Deliverer | None = None  # opened for the first delivery
         self._breakers = Breakers(settings.alarm_slots_per_destination)
         self._turns = OwnerTurns(database, self._breakers)
         self._in_flight: dict[asyncio.Task[WakeResult], AlarmClaim] = {}
@@ -69,62 +69,65 @@ class DeliveryDuty:
 
     @property
     def free_slots(self) -> int:
-        """None while as many are unrecorded as there are slots: with the database away, there is an end to it."""
+        """Return the number of free slots: none while as many results are unrecorded as there are slots, so that
+        deliveries stop when the database is away."""
         slots = self._settings.alarm_slots
         return slots - len(self._in_flight) if len(self.records.finished) < slots else 0
 
     @property
     def _free_for_all(self) -> int:
-        """Also for destinations that have something in flight."""
+        """Return the number of free slots that are not reserved for idle destinations."""
         return self.free_slots - self._settings.alarm_slots // RESERVED
 
     async def step(self) -> timedelta:
-        """Begin what can be begun; answers with how long to sleep."""
+        """Begin as many deliveries as possible, and return how long to sleep."""
         if self._turns.are_known:
             return AT_ONCE if await self.claim_and_deliver() else timedelta(seconds=RUSH)
-        return await self._look()
+        return await self._find_and_deliver()
 
-    async def _look(self) -> timedelta:
+    async def _find_and_deliver(self) -> timedelta:
         peek = await self._database.run_duty(peeks.peek_alarms)
         if peek.has_expired and self._has_settled():
             await self._database.run(lambda conn: duties.expire_alarms(conn, limit=READY_BATCH))
         is_due = peek.until_due is not None and peek.until_due <= AT_ONCE
         readied = await self._ready_some() if is_due else 0
-        begun = 0
+        started = 0
         if readied or peek.has_ready or peek.has_expired:
             await self._turns.find()
-            begun = await self.claim_and_deliver()
-        if begun:
+            started = await self.claim_and_deliver()
+        if started:
             return AT_ONCE
         if is_due or peek.has_ready:
-            return self._settings.alarm_tick  # held by others, or their destinations have all they may
+            return self._settings.alarm_tick  # others have locked them, or their destinations have no free slot
         return min(LONGEST_SLEEP, peek.until_due) if peek.until_due is not None else LONGEST_SLEEP
 
     async def _ready_some(self) -> int:
-        """At once where nothing else is to do; else beside it, so that claims need not wait for it."""
+        """Make due alarms ready now if nothing is in flight; otherwise in a loop of its own, so that claims do not wait
+        for it. Return how many are ready now."""
         if not self._in_flight:
             return await self._database.run(_make_ready)
         self.ready_loop.run_within(AT_ONCE)
         return 0
 
     async def ready(self) -> timedelta:
-        """Make ready what is due."""
+        """Make due alarms ready, and return how long to sleep."""
         readied = await self._database.run(_make_ready)
         if readied:
             self.loop.run_within(AT_ONCE)
         return AT_ONCE if readied == READY_BATCH else LONGEST_SLEEP
 
     def _has_settled(self) -> bool:
-        """After an outage every lease looks expired, though most of their holders are alive and about to record."""
+        """Tell whether expired leases may be taken away. After an outage all of them look expired, though most of their
+        holders are alive and about to record."""
         now = time.monotonic()
         if self.loop.failures or self.records.loop.failures:
             self._settles_at = now + SETTLING
         return now >= self._settles_at
 
-    # --- beginning
+    # --- starting deliveries
 
     async def claim_and_deliver(self) -> int:
-        """Lease as many as there are slots, by turns, and begin to deliver them; answers with how many."""
+        """Lease as many alarms as there are slots, by turns, start to deliver them, and return how many."""
         free = self.free_slots
         wanted = min(LANES * self._settings.alarm_batch, free)
         if wanted <= 0:
@@ -132,20 +135,20 @@ class DeliveryDuty:
         await self._turns.defer()
         slots, unused = self._settings.alarm_slots, free - wanted
         quotas = self._turns.quotas(
-            wanted, kept=max(0, slots // RESERVED - unused), for_others=max(0, slots // OTHERS - unused)
+            wanted, reserved=max(0, slots // RESERVED - unused), for_others=max(0, slots // OTHERS - unused)
         )
         if not quotas:
             return 0
         await self._refresh_secrets()
         deliverer = await self._open_deliverer()
-        lanes = [self._claim(part) for part in parts_of(quotas, self._settings.alarm_batch)]
-        found = await asyncio.gather(*lanes, return_exceptions=True)
-        claims = [claim for part in found if not isinstance(part, BaseException) for claim in part]
-        for claim in claims:  # nothing may fail before: they are leased
-            self._begin(claim, deliverer)
+        lanes = [self._claim(part) for part in split_quotas(quotas, self._settings.alarm_batch)]
+        results = await asyncio.gather(*lanes, return_exceptions=True)
+        claims = [claim for part in results if not isinstance(part, BaseException) for claim in part]
+        for claim in claims:  # before anything else that may fail, since these are leased
+            self._start(claim, deliverer)
         for claim in claims:
             self._instruments.wakes.note(max(0.0, claim.lateness.total_seconds()))
-        for error in found:
+        for error in results:
             if isinstance(error, BaseException):
                 raise error
         self._turns.end(quotas, claims)
@@ -165,49 +168,49 @@ class DeliveryDuty:
 
     async def _open_deliverer(self) -> Deliverer:
         if self._deliverer is None:
-            from pulse.delivery.webhook import Deliverer  # a tenth of a second that others need not wait for
+            from pulse.delivery.webhook import Deliverer  # imported late: this takes a tenth of a second
 
             self._deliverer = await Deliverer(self._settings).open()
         return self._deliverer
 
-    def _begin(self, claim: AlarmClaim, deliverer: Deliverer) -> None:
+    def _start(self, claim: AlarmClaim, deliverer: Deliverer) -> None:
         self._breakers.started(claim.destination)
         self._turns.started(claim.owner)
         task = asyncio.create_task(self._deliver(claim, deliverer))
         self._in_flight[task] = claim
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_delivered)
 
     async def _deliver(self, claim: AlarmClaim, deliverer: Deliverer) -> WakeResult:
         started_at = time.monotonic()
         wake = WakeRequest(id=claim.wake_id, url=claim.url, body=claim.body(), headers=claim.headers, owner=claim.owner)
-        answered = await deliverer.deliver(wake, secrets=self._secrets.signing(claim.owner))
-        answered = hide_headers(answered, claim.headers, self._settings.alarm_token)
-        delivered = await mask_one(
-            self._settings.redaction, lambda redaction, row: mask_delivered(redaction, row, claim.payload), answered
+        result = await deliverer.deliver(wake, secrets=self._secrets.signing(claim.owner))
+        result = hide_headers(result, claim.headers, self._settings.alarm_token)
+        result = await mask_one(
+            self._settings.redaction, lambda redaction, row: mask_result(redaction, row, claim.payload), result
         )
-        self.records.finished.append(FinishedDelivery(claim, started_at, delivered))
-        return delivered
+        self.records.finished.append(FinishedDelivery(claim, started_at, result))
+        return result
 
-    def _ended(self, task: asyncio.Task[WakeResult]) -> None:
+    def _on_delivered(self, task: asyncio.Task[WakeResult]) -> None:
         claim = self._in_flight[task]
         if task.cancelled():
-            return  # `stop` gives it back
+            return  # `stop` releases the claim
         del self._in_flight[task]
         self._turns.ended(claim.owner)
-        if (error := task.exception()) is not None:  # a mistake of ours: the lease will end, and it is tried again
-            log.error("delivering alarm %s failed", claim.id, exc_info=error)
+        if (error := task.exception()) is not None:  # a bug in Pulse: the lease ends, and the delivery is tried again
+            log.error("delivering alarm %s failed unexpectedly", claim.id, exc_info=error)
             self._breakers.ended(claim.destination, ok=True)
             return
-        delivered = task.result()  # others may have finished since
-        self._breakers.ended(claim.destination, ok=is_alive(delivered), error=delivered.error or "")
+        result = task.result()
+        self._breakers.ended(claim.destination, ok=is_alive(result), error=result.error or "")
         self.records.loop.run_within(AT_ONCE)
         if self._turns.waiting and self._free_for_all * 2 >= self._settings.alarm_batch:
             self.loop.run_within(AT_ONCE)
 
-    # --- ending
+    # --- stopping
 
     async def stop(self, patience: float) -> None:
-        """Record what was delivered, and give back the rest."""
+        """Record the deliveries that end within `patience`, and release the other claims."""
         if self._in_flight:
             await asyncio.wait(list(self._in_flight), timeout=patience)
         for task in list(self._in_flight):
@@ -224,9 +227,9 @@ class DeliveryDuty:
             self._deliverer = None
 
 
-def is_alive(delivered: WakeResult) -> bool:
-    """Whether the destination as such is well: one that refuses this wake may take another."""
-    return delivered.status is not None and delivered.status < 500 and delivered.status != 429
+def is_alive(result: WakeResult) -> bool:
+    """Tell whether the destination works: one that refuses this wake may accept another."""
+    return result.status is not None and result.status < 500 and result.status != 429
 
 
 async def _make_ready(conn: Connection) -> int:

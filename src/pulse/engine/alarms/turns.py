@@ -1,7 +1,7 @@
-"""Whose alarms are delivered next? Owners take turns, and the destinations of one owner take turns among themselves.
+"""Whose alarms are delivered next? Owners take turns, and so do the destinations of each owner.
 
-A destination has as many slots as its breaker lets it have. So one with a hundred thousand alarms, one that never
-answers, or an owner with a thousand such, keeps nobody else waiting.
+A destination gets as many slots as its breaker allows. So a destination with a hundred thousand alarms, one that never
+answers, or an owner with a thousand of these, delays nobody else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pulse.store.alarms.deliveries import Turn
     from pulse.store.connections.pool import Connection, Database
 
-TURNS = 200  # owners looked at together, and destinations
-RUSH = 0.1  # seconds for which a look at them serves
+TURNS = 200  # owners, and destinations, that are read at a time
+RUSH = 0.1  # seconds for which they are used before they are read again
 DEFER_BATCH = 2_000
 MAX_CURSORS = 10_000
 
@@ -34,19 +34,19 @@ class OwnerTurns:
     """The owners and destinations that have alarms ready, as one process knows them."""
 
     def __init__(self, database: Database, breakers: Breakers) -> None:
-        self.waiting: list[Turn] = []  # the next one first
+        self.waiting: list[Turn] = []  # the next turn first
         self._database = database
         self._breakers = breakers
         self._knows_default = database.settings.alarm_target is not None
         self._in_flight: Counter[str] = Counter()  # deliveries, by owner
-        self._after = ""  # the owner where the next look goes on
-        self._cursors: dict[str, str] = {}  # the destination where the next look at an owner with many goes on
-        self._looked_at = float("-inf")
+        self._after = ""  # the owner after which the next read begins
+        self._cursors: dict[str, str] = {}  # by owner: the destination after which the next read begins
+        self._read_at = float("-inf")
 
     @property
     def are_known(self) -> bool:
-        """One look is enough for many claims."""
-        return bool(self.waiting) and time.monotonic() - self._looked_at < RUSH
+        """Tell whether turns were read recently enough to claim by them."""
+        return bool(self.waiting) and time.monotonic() - self._read_at < RUSH
 
     def started(self, owner: str) -> None:
         self._in_flight[owner] += 1
@@ -69,10 +69,10 @@ class OwnerTurns:
         found = await self._find_destinations(conn, owners) if owners else []
         known = set(self.waiting)
         self.waiting = [*(each for each in found if each not in known), *self.waiting][: 2 * TURNS]
-        self._looked_at = time.monotonic()
+        self._read_at = time.monotonic()
 
     async def _find_destinations(self, conn: Connection, owners: Sequence[str]) -> list[Turn]:
-        """Find the next destinations of each owner: fewer of each, the more owners there are."""
+        """Find the next destinations of each owner. The more owners there are, the fewer are found for each."""
         limit = max(2, TURNS // len(owners))
         found = await deliveries.ready_turns(
             conn, {owner: self._cursors.get(owner, "") for owner in owners}, limit=limit
@@ -80,16 +80,16 @@ class OwnerTurns:
         last = {turn.owner: turn.destination for turn in found}
         counts = Counter(turn.owner for turn in found)
         full = {owner for owner in owners if counts[owner] == limit}
-        if round_again := {owner: "" for owner in owners if owner in self._cursors and owner not in full}:
-            found += await deliveries.ready_turns(conn, round_again, limit=limit)
-        self._cursors = {owner: at for owner, at in self._cursors.items() if owner not in round_again}
+        if from_start := {owner: "" for owner in owners if owner in self._cursors and owner not in full}:
+            found += await deliveries.ready_turns(conn, from_start, limit=limit)
+        self._cursors = {owner: at for owner, at in self._cursors.items() if owner not in from_start}
         self._cursors |= {owner: last[owner] for owner in full}
-        if len(self._cursors) > MAX_CURSORS:  # owners come and go; these begin anew
+        if len(self._cursors) > MAX_CURSORS:  # too many owners: begin again with the first destination of each
             self._cursors.clear()
         return list(dict.fromkeys(found))
 
     async def defer(self) -> None:
-        """Put off what would go to a destination that is known to be down, and say why."""
+        """Defer alarms whose destination is known to be down, and record why."""
         closed = [
             self._closed(turn, wait) for turn in self.waiting if (wait := self._breakers.open_until(turn.destination))
         ]
@@ -102,25 +102,25 @@ class OwnerTurns:
         why = f"deferred: {turn.destination} is not called for now ({self._breakers.reason(turn.destination)})"
         return deliveries.Deferral(turn, timedelta(seconds=wait), clean_error(why, ERROR_LIMIT))
 
-    def quotas(self, wanted: int, *, kept: int, for_others: int) -> dict[Turn, int]:
-        """How many each may have now."""
+    def quotas(self, wanted: int, *, reserved: int, for_others: int) -> dict[Turn, int]:
+        """Return how many alarms may be claimed for each turn now."""
         return share(
             self.waiting,
             wanted,
             self._may_start,
             is_busy=self._breakers.in_flight,
-            flying=self._in_flight,
-            kept=kept,
+            in_flight=self._in_flight,
+            reserved=reserved,
             for_others=for_others,
         )
 
     def _may_start(self, destination: str) -> int:
         if destination == DEFAULT_DESTINATION and not self._knows_default:
-            return 0  # another process knows where that is
+            return 0  # only another process has a setting for it
         return self._breakers.may_start(destination)
 
     def end(self, quotas: dict[Turn, int], claims: Sequence[AlarmClaim]) -> None:
-        """Those who had their turn go to the end, and those who had less than they might, out: they have no more."""
+        """Move turns that used their quota to the end, and drop those with fewer claims: they have no more alarms."""
         claimed = Counter((claim.owner, claim.destination) for claim in claims)
         again = [each for each, quota in quotas.items() if claimed[each] == quota]
         self.waiting = [*(each for each in self.waiting if each not in quotas), *again]
@@ -132,40 +132,40 @@ def share(
     may_start: Callable[[str], int],
     *,
     is_busy: Callable[[str], object] = lambda _: False,
-    flying: Counter[str] | None = None,
-    kept: int = 0,
+    in_flight: Counter[str] | None = None,
+    reserved: int = 0,
     for_others: int = 0,
 ) -> dict[Turn, int]:
-    """Return how many each may have: one after the other goes to the owner that has the fewest, counting those in
-    flight, and there to the next destination.
+    """Return how many alarms may be claimed for each turn. Each next one goes to the owner with the fewest, counting
+    those in flight, and there to the next destination.
 
-    `kept` of them are for destinations that are not busy, and for one delivery of each; of these `for_others` are for
-    owners with nothing in flight, and for one delivery of each.
+    The last `reserved` ones are for destinations that are not busy, one for each; of these, the last `for_others` are
+    for owners with nothing in flight, one for each.
     """
-    flying = flying or Counter()
+    in_flight = in_flight or Counter()
     room = {destination: may_start(destination) for destination in dict.fromkeys(turn.destination for turn in turns)}
     queues: dict[str, _Queue] = {}
     for turn in turns:
         if room[turn.destination] > 0:
             queues.setdefault(turn.owner, _Queue()).add(turn, is_busy=bool(is_busy(turn.destination)))
-    fewest = [(flying[owner], order, queue) for order, (owner, queue) in enumerate(queues.items())]
-    heapify(fewest)
+    heap = [(in_flight[owner], order, queue) for order, (owner, queue) in enumerate(queues.items())]
+    heapify(heap)
     quotas: dict[Turn, int] = {}
-    while fewest and wanted > 0:
-        has, order, queue = fewest[0]
-        next_turn = queue.take(room, may_be_busy=wanted > kept) if wanted > for_others or not has else None
+    while heap and wanted > 0:
+        count, order, queue = heap[0]
+        next_turn = queue.take(room, may_be_busy=wanted > reserved) if wanted > for_others or not count else None
         if next_turn is None:
-            heappop(fewest)
+            heappop(heap)
             continue
         quotas[next_turn] = quotas.get(next_turn, 0) + 1
         room[next_turn.destination] -= 1
         wanted -= 1
-        heapreplace(fewest, (has + 1, order, queue))
+        heapreplace(heap, (count + 1, order, queue))
     return quotas
 
 
 class _Queue:
-    """The turns of one owner: first one for each destination that is not busy, then round and round."""
+    """The turns of one owner: first one for each idle destination, then all destinations in turn."""
 
     __slots__ = ("_busy", "_idle")
 
@@ -177,7 +177,7 @@ class _Queue:
         (self._busy if is_busy else self._idle).append(turn)
 
     def take(self, room: dict[str, int], *, may_be_busy: bool) -> Turn | None:
-        """Return whose turn it is, if anybody's."""
+        """Return the next turn whose destination has a slot left, or None."""
         while self._idle or (may_be_busy and self._busy):
             turn = (self._idle or self._busy).popleft()
             if room[turn.destination] > 0:
@@ -186,17 +186,17 @@ class _Queue:
         return None
 
 
-def parts_of(quotas: dict[Turn, int], most: int) -> list[dict[Turn, int]]:
-    """As many claims as it takes, so that none is for more than so many."""
+def split_quotas(quotas: dict[Turn, int], limit: int) -> list[dict[Turn, int]]:
+    """Return the quotas in parts, one for each claim, of at most `limit` alarms."""
     parts: list[dict[Turn, int]] = [{}]
-    room = most
+    room = limit
     for turn, quota in quotas.items():
         left = quota
         while left:
             if room == 0:
                 parts.append({})
-                room = most
-            taken = min(left, room)
-            parts[-1][turn] = taken
-            left, room = left - taken, room - taken
+                room = limit
+            count = min(left, room)
+            parts[-1][turn] = count
+            left, room = left - count, room - count
     return parts

@@ -1,6 +1,6 @@
-"""What can be done with alarms? Each use case is one transaction over one row, decided by database time.
+"""What can callers do with alarms? Each use case is one transaction over one row, by the database's time.
 
-An alarm is called by its id, or by its owner and name.
+An alarm is looked up by its id, or by its owner and name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LAST_ID = UUID(int=(1 << 128) - 1)
 LAST_DELIVERY = (1 << 63) - 1
-LOOK_UP_PATIENCE = 2.0  # seconds: a name that takes longer is looked at when its time comes
+LOOK_UP_PATIENCE = 2.0  # seconds: a name that takes longer to look up is checked when it is called
 OVERLAP = timedelta(days=1)
 
 
@@ -67,13 +67,13 @@ class Alarms:
     # --- reading
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """By id, or by name among those of its owner. With an owner, another's alarm is not found."""
+        """Return an alarm by its id, or by its name and owner. With an owner given, no other's alarm is found."""
         return await self._masked(await self._database.run(lambda conn: _find(conn, key, owner)))
 
     async def list_page(
         self, wanted: AlarmFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> AlarmPage:
-        """A page of alarms, newest first."""
+        """Return a page of alarms, newest first."""
         check_int("limit", limit, 1, PAGE_LIMIT)
         before = _read_id(after) if after else LAST_ID
         wanted = wanted or AlarmFilter()
@@ -88,14 +88,15 @@ class Alarms:
         return AlarmPage(await self._each_masked(found[:limit]), following)
 
     async def search(self, wanted: AlarmSearch, *, after: str | None = None, limit: int = 50) -> AlarmPage:
-        """A page for people: it looks at a bounded number, so it may be short and still have a next one."""
+        """Return a page of search results. A page reads a limited number of rows, so it may be short and not the
+        last."""
         page = await self._database.run(lambda conn: search_alarms(conn, wanted, after=after, limit=limit))
         return AlarmPage(await self._each_masked(page.alarms), page.next)
 
     async def deliveries(
         self, key: UUID | str, *, owner: str | None = None, after: str | None = None, limit: int = 50
     ) -> DeliveryPage:
-        """Every attempt to deliver it, newest first."""
+        """Return the attempts to deliver an alarm, newest first."""
         check_int("limit", limit, 1, PAGE_LIMIT)
         before = _read_number(after) if after else LAST_DELIVERY
 
@@ -114,7 +115,8 @@ class Alarms:
     # --- changing
 
     async def set(self, new: NewAlarm, *, own_id: UUID | None = None) -> SetAlarm:
-        """Set an alarm; one with a name replaces the alarm of that name. Repeated with its `own_id`, it sets one."""
+        """Set an alarm. It replaces the owner's alarm of the same name; a call repeated with its `own_id` sets only
+        one."""
         await refuse_masked_each(self._redaction, [new.payload])
         if HIDDEN in new.headers.values():
             new = await self._with_kept_headers(new)
@@ -122,11 +124,11 @@ class Alarms:
         call_id = own_id or self._mint.ids([0])[0]
 
         async def work(conn: Connection) -> SetAlarm:
-            if known := await _same_before(conn, new):
+            if known := await _find_by_key(conn, new):
                 return SetAlarm(known, is_new=False)
             try:
                 occurrence = new.first_after(await read_clock(conn))
-            except InvalidAlarm:  # not in the future any more, unless the answer to a first try was lost
+            except InvalidAlarm:  # it is in the past by now, but an earlier try may have set it and lost the answer
                 if done := await changes.find_by_call(conn, call_id=call_id, owner=new.owner, name=new.name):
                     return SetAlarm(done, is_new=True)
                 raise
@@ -137,41 +139,41 @@ class Alarms:
                 destination=destination,
                 max_failures=default_failures(new, self._settings),
             )
-            alarm_id, deed = await changes.set_alarm(conn, row)
-            check_deed(new, call_id, deed)
+            alarm_id, outcome = await changes.set_alarm(conn, row)
+            check_set_outcome(new, call_id, outcome)
             alarm = await _find(conn, alarm_id, None)
-            return SetAlarm(alarm, is_new=deed != "same")
+            return SetAlarm(alarm, is_new=outcome != "same")
 
         answer = await self._database.run_together(work)
-        return SetAlarm(await self._told_of(answer.alarm), is_new=answer.is_new)
+        return SetAlarm(await self._notify_and_mask(answer.alarm), is_new=answer.is_new)
 
     async def _with_kept_headers(self, new: NewAlarm) -> NewAlarm:
-        """Fill in the headers that came back as they are shown. Only those of the alarm that is replaced, and only to
-        the same url: whoever could send them elsewhere would see what they say."""
-        own = new.name or ""  # which no alarm is called
-        found = await self._database.run(lambda conn: changes.find_headers(conn, owner=new.owner, name=own))
+        """Fill in header values that came back hidden, from the alarm that is replaced, and only if the url stays the
+        same: otherwise a caller could send hidden values to a url of its own and read them."""
+        name = new.name or ""  # no alarm has an empty name
+        found = await self._database.run(lambda conn: changes.find_headers(conn, owner=new.owner, name=name))
         kept = found[1] if found and found[0] == new.url else {}
         headers = {name: kept.get(name, HIDDEN) if value == HIDDEN else value for name, value in new.headers.items()}
         for name, value in headers.items():
             if value == HIDDEN:
                 raise InvalidAlarm(
-                    f"header {name[:60]!r} has no value but {HIDDEN!r}, which hides one and is kept only while the url "
-                    "of the alarm stays the same: give the value itself"
+                    f"header {name[:60]!r} must have its value: {HIDDEN!r} stands for a hidden one, which is kept only "
+                    "while the url of the alarm stays the same"
                 )
         return msgspec.structs.replace(new, headers=headers)
 
     async def _check_target(self, new: NewAlarm) -> str:
-        """The destination, once everything about it that can be known now is in order."""
+        """Return the destination. Refuse a target that alarms may not call, as far as that is known now."""
         target = target_of(new, self._settings, self._rules)
         if target is None:
             return DEFAULT_DESTINATION
-        from pulse.delivery.address_guard import check_resolves  # a tenth of a second that others need not wait for
+        from pulse.delivery.address_guard import check_resolves  # imported late: this takes a tenth of a second
 
         await check_resolves(target, self._rules, within=LOOK_UP_PATIENCE, owner=new.owner)
         return target.destination
 
     async def cancel(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """End it. Cancelling it again changes nothing."""
+        """Cancel an alarm. To cancel it again changes nothing."""
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
@@ -185,61 +187,62 @@ class Alarms:
         return await self._masked(await self._database.run_together(work))
 
     async def pause(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """Deliver nothing until it is resumed."""
+        """Pause an alarm: it is not delivered until it is resumed."""
 
         async def work(conn: Connection) -> Alarm:
             alarm = await _find(conn, key, owner)
             if paused := await changes.pause_alarm(conn, id=alarm.id):
                 return paused
-            raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active one can be paused")
+            raise AlarmConflict(alarm.id, f"is {alarm.status}: only an active alarm can be paused")
 
         return await self._masked(await self._database.run_together(work))
 
     async def resume(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now."""
+        """Resume an alarm. A timetable goes on with its next occurrence; a once alarm whose time has passed fires
+        now."""
 
         async def work(conn: Connection) -> Alarm:
-            alarm = await _locked(conn, key, owner)
+            alarm = await _lock(conn, key, owner)
             if alarm.paused_at is None:
                 return alarm
             if alarm.next_fire_at is None:
-                raise AlarmConflict(alarm.id, f"is {alarm.status}: set it anew")
+                raise AlarmConflict(alarm.id, f"is {alarm.status}: set a new one")
             now = await read_clock(conn)
-            if alarm.cron is None or alarm.next_fire_at > now:  # it has missed nothing: a retry stays a retry
+            if alarm.cron is None or alarm.next_fire_at > now:  # it has missed no occurrence: a retry stays a retry
                 return await changes.resume_alarm(
                     conn, id=alarm.id, occurrence=alarm.occurrence, next=alarm.next_fire_at
                 )
-            return await _resumed(conn, alarm, now)
+            return await _resume_timetable(conn, alarm, now)
 
-        return await self._told_of(await self._database.run_together(work))
+        return await self._notify_and_mask(await self._database.run_together(work))
 
     async def fire(self, key: UUID | str, *, owner: str | None = None) -> Alarm:
-        """Deliver it now. A once alarm is brought forward; a timetable goes on as before; one that has fired or failed
-        is delivered once more."""
+        """Deliver an alarm now. A once alarm is brought forward, a timetable goes on as before, and an alarm that has
+        fired or failed is delivered once more."""
 
         async def work(conn: Connection) -> Alarm:
-            alarm = await _locked(conn, key, owner)
+            alarm = await _lock(conn, key, owner)
             if alarm.status is AlarmStatus.CANCELLED:
-                raise AlarmConflict(alarm.id, "was cancelled: set it anew")
+                raise AlarmConflict(alarm.id, "was cancelled: set a new one")
             if alarm.paused_at is not None:
                 raise AlarmConflict(alarm.id, "is paused: resume it first")
             if alarm.is_ringing:
-                raise AlarmConflict(alarm.id, "is being delivered at this moment")
+                raise AlarmConflict(alarm.id, "is being delivered right now")
             is_brought_forward = alarm.status is AlarmStatus.ACTIVE and alarm.cron is None
             occurrence = alarm.occurrence if is_brought_forward else await read_clock(conn)
             return await changes.fire_alarm(conn, id=alarm.id, occurrence=occurrence)
 
-        return await self._told_of(await self._database.run_together(work))
+        return await self._notify_and_mask(await self._database.run_together(work))
 
     # --- signing
 
     async def secrets(self, owner: str | None = None) -> list[WakeSecret]:
-        """Return those that the wakes of an owner are signed with, newest first."""
+        """Return the secrets that sign the wakes of an owner, newest first."""
         own = check_name("owner", owner or DEFAULT_OWNER)
         return (await self._database.run(read_owner_secrets)).of(own)
 
     async def rotate_secret(self, *, overlap: timedelta = OVERLAP, owner: str | None = None) -> list[WakeSecret]:
-        """Sign with new ones from now on, and with those before for a while yet: for one owner, or for all of them."""
+        """Replace the secret of one owner, or of all owners. The old one goes on signing for `overlap`."""
         if overlap:
             check_length("overlap", overlap, timedelta(seconds=1))
         own, secret = check_name("owner", owner or DEFAULT_OWNER), new_secret()
@@ -249,14 +252,14 @@ class Alarms:
                 await signing_secrets.rotate_owner_secret(conn, owner=own, overlap=overlap)
             elif all(
                 each.secret != secret for each in await signing_secrets.wake_secrets(conn)
-            ):  # or its answer was lost
+            ):  # if no earlier try has done it
                 await signing_secrets.rotate_wake_secret(conn, secret=secret, overlap=overlap)
             return (await read_owner_secrets(conn)).of(own)
 
         return await self._database.run_together(work)
 
-    async def _told_of(self, alarm: Alarm) -> Alarm:
-        """The alarm as it may be shown, once those who deliver cannot sleep past it."""
+    async def _notify_and_mask(self, alarm: Alarm) -> Alarm:
+        """Notify the processes that deliver, so that none sleeps past the alarm, and return it masked."""
         if alarm.next_fire_at is not None and alarm.paused_at is None:
             self._notifications.notify_due_soon(alarm.next_fire_at - alarm.updated_at)
         return await self._masked(alarm)
@@ -275,20 +278,20 @@ def rules_of(settings: Settings) -> Rules:
 
 
 def target_of(new: NewAlarm, settings: Settings, rules: Rules) -> Target | None:
-    """Where it goes, as far as its text tells; none: to the default target."""
+    """Return the target of an alarm, checked as far as its text shows, or None for the default target."""
     check_headers(new.headers)
     if new.url is not None:
         return check_target(new.url, rules)
     if settings.alarm_target is None:
-        raise InvalidAlarm("url is missing, and there is no default target: give one, or set PULSE_ALARM_TARGET")
+        raise InvalidAlarm("url is missing, and there is no default target: give a url, or set PULSE_ALARM_TARGET")
     return None
 
 
-def check_deed(new: NewAlarm, own_id: UUID, deed: str) -> None:
-    """Refuse what pulse.set_alarm has refused."""
-    if deed == "taken":
+def check_set_outcome(new: NewAlarm, own_id: UUID, outcome: str) -> None:
+    """Raise the error for an alarm that pulse.set_alarm has refused."""
+    if outcome == "taken":
         raise AlarmExists(str(new.idempotency_key))
-    if deed == "used":
+    if outcome == "used":
         raise InvalidOption("id", str(own_id), "be new for each alarm (another alarm has it)")
 
 
@@ -296,8 +299,9 @@ def default_failures(new: NewAlarm, settings: Settings) -> int:
     return settings.alarm_max_failures if new.max_failures is None else new.max_failures
 
 
-async def _same_before(conn: Connection, new: NewAlarm) -> Alarm | None:
-    """The alarm that this very call has set before. Asked first: its time may be past by now."""
+async def _find_by_key(conn: Connection, new: NewAlarm) -> Alarm | None:
+    """Return the alarm that was set with this idempotency key, or None. This comes before the check of its time, which
+    may have passed since."""
     if new.idempotency_key is None:
         return None
     found = await changes.find_by_key(conn, owner=new.owner, idempotency_key=new.idempotency_key)
@@ -320,14 +324,14 @@ async def _find(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
     return found
 
 
-async def _locked(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
+async def _lock(conn: Connection, key: UUID | str, owner: str | None) -> Alarm:
     found = await changes.lock_alarm(conn, id=(await _find(conn, key, owner)).id)
     if found is None:
         raise AlarmNotFound(key)
     return found
 
 
-async def _resumed(conn: Connection, alarm: Alarm, now: datetime) -> Alarm:
+async def _resume_timetable(conn: Connection, alarm: Alarm, now: datetime) -> Alarm:
     assert alarm.cron is not None
     try:
         following = timetable(alarm.cron, alarm.tz, alarm.occurrence).next_after(now)
@@ -350,17 +354,13 @@ def _id_of(key: UUID | str) -> UUID | None:
 def _read_id(text: str) -> UUID:
     found = _id_of(text)
     if found is None:
-        raise InvalidFilter(
-            f"{str(text)[:60]!r} is not where a page of alarms ends: give the `next` of the page before"
-        )
+        raise InvalidFilter(f"after must be the `next` of the previous page of alarms, not {str(text)[:60]!r}")
     return found
 
 
 def _read_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidFilter(
-            f"{str(text)[:60]!r} is not where a page of deliveries ends: give the `next` of the page before"
-        )
+        raise InvalidFilter(f"after must be the `next` of the previous page of deliveries, not {str(text)[:60]!r}")
     return int(text)
 
 

@@ -1,1 +1,1 @@
-"""Which connected worker gets which job: what a server does for workers that hold a stream."""
+"""The dispatch of jobs to the workers that have a stream to this server."""

@@ -1,7 +1,7 @@
-"""What is a connected worker to the dispatcher? A stream: what it can take, and what was put before it.
+"""What does the dispatcher know of a connected worker? Its stream: the free slots, and the jobs assigned to it.
 
-Credit is what the worker last said is free, less what it was given since. It says how far it had read when it said so,
-so an update that is lost, late or repeated never counts a job twice.
+Credit is the number of free slots in the worker's last update, less the jobs assigned since. Each update says which
+message the worker had received before it, so an update that is lost, late or repeated never counts a job twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
-from pulse.model.errors import InvalidOption
+from pulse.model.errors import NOT_SHOWN, InvalidOption
 from pulse.model.jobs import Claim, Lease
 from pulse.model.text import check_topic
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 SLOTS_LIMIT = 10_000  # of one pool
 POOLS_LIMIT = 16
 HELD_LIMIT = 50_000  # claims of one worker that are remembered
-SILENCE = 15.0  # seconds in which nothing is heard, after which either side gives a stream up
+SILENCE = 15.0  # seconds without a message after which either side ends a stream
 TOPICS_LIMIT = 1_000  # of one worker
-MESSAGE_SIZE = 1 << 20  # characters of payloads in one message: no more than the largest single one
+MESSAGE_SIZE = 1 << 20  # characters of payloads in one message: as many as the largest payload has
 
 
 class Pool(NamedTuple):
-    """Places a worker has for running jobs, and the topics whose jobs may take them."""
+    """Slots of a worker for running jobs, and the topics whose jobs may use them."""
 
     topics: tuple[str, ...]
     slots: int
 
 
 class AssignmentBatch(NamedTuple):
-    """Jobs on their way to a worker."""
+    """Jobs to be sent to a worker."""
 
     sequence: int
     claims: Sequence[Claim]
-    claimed_at: float  # on this process's clock, just before they were claimed
+    claimed_at: float  # just before they were claimed, on this process's monotonic clock
 
 
 class CancelNotice(NamedTuple):
@@ -48,19 +48,19 @@ class CancelNotice(NamedTuple):
 
 
 class DrainNotice(NamedTuple):
-    """Open a stream elsewhere: this was the last message."""
+    """The last message to a worker that is to open a stream at another server."""
 
     sequence: int
 
 
 class ReplacedNotice(NamedTuple):
-    """A newer stream has this worker's name. The last message."""
+    """The last message to a worker whose name a newer stream has."""
 
     sequence: int
 
 
 class DeadLetterNotice(NamedTuple):
-    """Jobs that failed for good, of which this worker wants to know."""
+    """Jobs that have become dead letters, for a worker that asked to be notified."""
 
     sequence: int
     job_ids: Sequence[UUID]
@@ -83,16 +83,16 @@ def _by_size(claims: Sequence[Claim]) -> list[list[Claim]]:
 
 def check_pool_count(pools: int, topics: int) -> None:
     if not 1 <= pools <= POOLS_LIMIT:
-        raise InvalidOption("pools", pools, f"be from 1 to {POOLS_LIMIT} for a worker")
+        raise InvalidOption("pools", pools, f"number from 1 to {POOLS_LIMIT} for each worker")
     if topics > TOPICS_LIMIT:
-        raise InvalidOption("topics", topics, f"be at most {TOPICS_LIMIT} for a worker")
+        raise InvalidOption("topics", topics, f"number at most {TOPICS_LIMIT} for each worker")
 
 
 def check_pools(pools: Sequence[Pool]) -> None:
     check_pool_count(len(pools), sum(len(pool.topics) for pool in pools))
     for pool in pools:
         if not pool.topics:
-            raise InvalidOption("topics", [], "name at least one topic for each pool")
+            raise InvalidOption("topics", NOT_SHOWN, "name at least one topic for each pool")
         for topic in pool.topics:
             check_topic(topic)
         check_slots(pool.slots)
@@ -104,7 +104,7 @@ def check_slots(slots: int) -> None:
 
 
 class WorkerStream:
-    """One stream of one worker."""
+    """One stream of one worker: its credit, the claims that it has, and the messages to be sent."""
 
     def __init__(
         self, worker: str, pools: Sequence[Pool], *, version: str = "", wants_dead_letters: bool = False
@@ -115,20 +115,20 @@ class WorkerStream:
         self.version = version
         self.pools = list(pools)
         self.connected_at = self.last_heard_at = time.monotonic()
-        self.sent = 0  # the sequence of the last message meant for it
-        self.taken = 0  # of the last one that was taken from here to be sent
+        self.sent = 0  # the sequence of the last message put into the outbox
+        self.taken = 0  # the sequence of the last message taken from the outbox to be sent
         self.has_left = False
-        self._heard = 0  # the number of the last update
+        self._last_update = 0  # its number
         self._free = [pool.slots for pool in pools]
-        self._reserved = [0] * len(pools)  # places for jobs that are just being claimed for it
+        self._reserved = [0] * len(pools)  # slots for jobs that are being claimed for it
         self._pools_of = {
             topic: [number for number, pool in enumerate(pools) if topic in pool.topics]
             for topic in dict.fromkeys(topic for pool in pools for topic in pool.topics)
         }
-        self._unread: deque[tuple[int, list[int]]] = deque()  # by message: the places it takes in each pool
+        self._unread: deque[tuple[int, list[int]]] = deque()  # messages not received yet, with their slots in each pool
         self._outbox: deque[Message] = deque()
-        self._has_some = asyncio.Event()
-        self.held: dict[UUID, int] = {}  # what it was given and has not reported, for those who ask what it may report
+        self._has_messages = asyncio.Event()
+        self.held: dict[UUID, int] = {}  # fences of jobs that it got and has not reported, to check its reports by
 
     @property
     def topics(self) -> list[str]:
@@ -139,33 +139,35 @@ class WorkerStream:
         return sum(pool.slots for pool in self.pools)
 
     def credit(self, topic: str) -> int:
-        """How many more jobs of the topic it can begin: a topic of several pools needs a place in each."""
+        """Return how many more jobs of the topic it can begin. A job of several pools needs a slot in each."""
         return min((self._free[number] - self._reserved[number] for number in self._pools_of.get(topic, ())), default=0)
 
     @property
     def is_awaiting_claims(self) -> bool:
-        """Whether jobs are just being claimed for it."""
+        """Tell whether jobs are being claimed for it right now."""
         return any(self._reserved)
 
     @property
-    def knows_all_it_holds(self) -> bool:
+    def is_held_complete(self) -> bool:
+        """Tell whether `held` has all of its claims."""
         return len(self.held) < HELD_LIMIT
 
     def serves_any(self, topics: Set[str]) -> bool:
         return not self._pools_of.keys().isdisjoint(topics)
 
     def reserve_slot(self, topic: str) -> None:
-        """Count a place as taken while a job is being claimed for it, whatever the worker says meanwhile."""
+        """Count a slot as taken while a job is being claimed for it, regardless of updates from the worker."""
         for number in self._pools_of[topic]:
             self._reserved[number] += 1
 
     def free_slot(self, topic: str) -> None:
-        """The claim was answered: hand it over now, and its place is taken for good."""
+        """End a reservation, once the claim was answered. If there is a job, it must be assigned right away."""
         for number in self._pools_of[topic]:
             self._reserved[number] -= 1
 
     def update(self, *, received: int, free: Sequence[int], number: int) -> None:
-        """What the worker says of itself, having read so far. Calls overtake each other: the highest number counts."""
+        """Record the free slots of the worker as of the last message it received. Updates may overtake each other, so
+        one with a lower number than the last is ignored."""
         self.last_heard_at = time.monotonic()
         if len(free) != len(self.pools):
             raise InvalidOption("free", list(free), f"have a number for each of the {len(self.pools)} pools")
@@ -173,31 +175,31 @@ class WorkerStream:
             raise InvalidOption("received", received, f"be at most {self.taken}, the last message sent on this stream")
         for slots in free:
             check_slots(slots)
-        if number and number <= self._heard:
+        if number and number <= self._last_update:
             return
-        self._heard = number
+        self._last_update = number
         while self._unread and self._unread[0][0] <= received:
             self._unread.popleft()
-        taken = [sum(places[number] for _, places in self._unread) for number in range(len(free))]
-        self._free = [slots - gone for slots, gone in zip(free, taken, strict=True)]
+        pending = [sum(slots[number] for _, slots in self._unread) for number in range(len(free))]
+        self._free = [slots - used for slots, used in zip(free, pending, strict=True)]
 
     def assign(self, claims: Sequence[Claim], *, claimed_at: float) -> None:
-        """Put jobs before it, in messages that no client refuses for their size."""
+        """Put jobs into its outbox, in messages that no client refuses for their size."""
         for part in _by_size(claims):
             self._assign(part, claimed_at)
 
     def _assign(self, claims: Sequence[Claim], claimed_at: float) -> None:
-        places = [0] * len(self.pools)
+        slots = [0] * len(self.pools)
         for claim in claims:
             self.held[claim.id] = claim.lease_id
-        while len(self.held) > HELD_LIMIT:  # what is not known here can be asked of the database
+        while len(self.held) > HELD_LIMIT:  # the database can be asked about forgotten claims
             del self.held[next(iter(self.held))]
         for claim in claims:
             for number in self._pools_of[claim.topic]:
-                places[number] += 1
+                slots[number] += 1
                 self._free[number] -= 1
         self.sent += 1
-        self._unread.append((self.sent, places))
+        self._unread.append((self.sent, slots))
         self._put(AssignmentBatch(self.sent, claims, claimed_at))
 
     def cancel(self, lease: Lease) -> None:
@@ -209,7 +211,7 @@ class WorkerStream:
         self._put(DeadLetterNotice(self.sent, job_ids))
 
     def end(self, *, is_replaced: bool = False) -> None:
-        """Nothing more comes: it ends with what is on its way."""
+        """Put the last message into its outbox. The stream ends once that is sent."""
         self._free = [0] * len(self.pools)
         self.has_left = True
         self.sent += 1
@@ -217,15 +219,15 @@ class WorkerStream:
 
     def _put(self, message: Message) -> None:
         self._outbox.append(message)
-        self._has_some.set()
+        self._has_messages.set()
 
     async def next(self, *, within: float) -> Message | None:
-        """The next message, or none in that time."""
+        """Return the next message, or None if there is none within that time."""
         if not self._outbox:
-            self._has_some.clear()
-            timer = asyncio.get_running_loop().call_later(within, self._has_some.set)
+            self._has_messages.clear()
+            timer = asyncio.get_running_loop().call_later(within, self._has_messages.set)
             try:
-                await self._has_some.wait()
+                await self._has_messages.wait()
             finally:
                 timer.cancel()
         if not self._outbox:
@@ -235,7 +237,7 @@ class WorkerStream:
         return message
 
     def close(self) -> list[Lease]:
-        """It is gone; answers with what was claimed for it and surely never sent."""
+        """Close the stream, and return the claims that were certainly never sent."""
         self.has_left = True
         unsent = [
             Lease(claim.id, claim.lease_id)

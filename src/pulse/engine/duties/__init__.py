@@ -1,1 +1,1 @@
-"""What every process does beside its own work: promote, fire, deliver, reap, prune, tally."""
+"""The duties that every process performs besides its own work: promote, fire, deliver, reap, prune, tally."""

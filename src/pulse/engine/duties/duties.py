@@ -1,9 +1,9 @@
-"""Which work does every process do beside its own? Promote, fire, wake, reap, prune and tally, without a leader.
+"""Which duties does every process perform? Promote, fire, wake, reap, prune and tally, without a leader.
 
-Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded
-by their state, so processes share the work and never repeat it. A step answers with how long to sleep after it. All of
-them take turns on one connection: each is short, gives up soon where somebody holds a lock, and an idle process holds
-no more connections than it needs.
+Each duty is a step that any number of processes may take at any time: rows are locked with SKIP LOCKED and guarded by
+their state, so processes share the work and never repeat it. A step returns how long to sleep after it. All duties of a
+process share one connection, so that an idle process needs no more: each is short, and gives up soon when another
+transaction holds a lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 from pulse.engine.alarms.deliveries import DeliveryDuty
 from pulse.engine.duties.loops import Loop
 from pulse.engine.duties.polls import Poll
-from pulse.engine.duties.refused_rows import Apart, Steps
+from pulse.engine.duties.refused_rows import MoveStatements, RowMover
 from pulse.engine.instruments import Instruments
 from pulse.engine.schedules.fires import FireDuty
 from pulse.engine.sessions import IDLE
@@ -51,13 +51,13 @@ FIRST_ID = UUID(int=0)
 TALLY_BATCH = 5_000
 AT_ONCE = timedelta()
 PRUNE_EVERY = timedelta(seconds=60)
-APART_FOR = 10.0  # seconds for which jobs are looked at alone, after somebody's lock on another table
+APART_FOR = 10.0  # seconds for which jobs are promoted apart, after a lock on the table of schedules or alarms
 TALLY_EVERY = timedelta(seconds=2)
-TALLY_IDLE = timedelta(seconds=30)  # counts are exact without it: it only keeps the reading of them cheap
+TALLY_IDLE = timedelta(seconds=30)  # counts are exact without tallying, which only keeps reading them cheap
 
 
 class Duties:
-    """The steps of one process."""
+    """The duties of one process."""
 
     def __init__(
         self, database: Database, notifications: Notifications, *, buckets: int, instruments: Instruments | None = None
@@ -68,7 +68,7 @@ class Duties:
         self._settings = database.settings
         self._buckets = list(range(buckets))
         self._apart_until = 0.0  # on this process's monotonic clock
-        self._failed_to_look = False  # the last time
+        self._last_look_failed = False
         self._pruned_up_to = FIRST_ID
         self.fires = FireDuty(database, notifications, instruments)
         self._fire = Loop("fire", self.fires.step)
@@ -77,7 +77,7 @@ class Duties:
         self._alarm_poll = Poll(self._settings.alarm_tick, lambda: notifications.is_listening)
         self._dead_letter_listeners: list[Callable[[UUID], None]] = []
         self._promoting, self._expiring, self._reaping = (
-            [Apart(deed) for _ in self._buckets] for deed in ("promoted", "expired", "reaped")
+            [RowMover(action) for _ in self._buckets] for action in ("promoted", "expired", "reaped")
         )
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
@@ -91,7 +91,7 @@ class Duties:
 
     def loops(self) -> list[Loop]:
         promote = Loop("promote", self.promote)
-        self._notifications.on_due_soon(lambda _: self._expect())
+        self._notifications.on_due_soon(lambda _: self._poll_now())
         self._notifications.on_due_soon(promote.run_within)
         return [
             promote,
@@ -104,13 +104,14 @@ class Duties:
             Loop("tally", self.tally),
         ]
 
-    def _expect(self) -> None:
-        """A wake-up came, of whatever it is: look for everything."""
-        self._schedule_poll.wake()
-        self._alarm_poll.wake()
+    def _poll_now(self) -> None:
+        """Look for due schedules and alarms at the next step: a notification does not say what is due."""
+        self._schedule_poll.reset()
+        self._alarm_poll.reset()
 
     async def promote(self) -> timedelta:
-        """Move due jobs to PENDING, dead-letter waiting ones past their deadline, sleep until the next instant."""
+        """Move due jobs to PENDING, dead-letter waiting ones past their deadline, and return how long until more is
+        due."""
 
         if time.monotonic() < self._apart_until:
             return await self._promote_apart()
@@ -122,8 +123,8 @@ class Duties:
             return await self._promote_apart()
 
     async def _promote_apart(self) -> timedelta:
-        """Promote while somebody's lock on schedules or alarms would hold jobs up. Those are then looked at by their
-        own duties, which wait longer each time if it is theirs that is locked."""
+        """Promote jobs only, while a lock on schedules or alarms would delay them. The duties of these look for due
+        ones themselves, and wait longer each time while their own table is locked."""
         for loop in (self._fire, self.deliveries.loop):
             if not loop.failures:
                 loop.run_within(AT_ONCE)
@@ -136,11 +137,11 @@ class Duties:
     async def _peek_jobs(self, conn: Connection) -> list[DutyPeek]:
         return await peeks.peek_jobs(conn, buckets=self._buckets)
 
-    async def _promote(self, look: Callable[[Connection], Awaitable[list[DutyPeek]]]) -> timedelta:
+    async def _promote(self, peek_buckets: Callable[[Connection], Awaitable[list[DutyPeek]]]) -> timedelta:
         async def work(conn: Connection) -> tuple[list[timedelta], list[ReadyTopic]]:
             sleeps, ready = [self._longest_sleep()], []
-            for peek in await look(conn):
-                sleeps += [self._look_at_schedules(peek), self._look_at_alarms(peek)]
+            for peek in await peek_buckets(conn):
+                sleeps += [self._run_fire_duty(peek), self._run_wake_duty(peek)]
                 sleep, topics = await self._promote_bucket(conn, peek)
                 sleeps.append(sleep)
                 ready += topics
@@ -150,25 +151,26 @@ class Duties:
         self._notifications.notify_ready(ready)
         return min(sleeps)
 
-    def _look_at_schedules(self, peek: DutyPeek) -> timedelta:
-        """Wake the fire duty when something is due, so that it need not ask while nothing is."""
+    def _run_fire_duty(self, peek: DutyPeek) -> timedelta:
+        """Run the fire duty if a schedule is due, so that it need not ask while none is. Return how long to sleep."""
         if peek.until_fire is not None and peek.until_fire <= AT_ONCE:
             self._fire.run_within(AT_ONCE)
         elif peek.is_buffering:
             self._fire.run_within(self._settings.schedule_tick)
         return self._schedule_poll.end(peek.until_fire)
 
-    def _look_at_alarms(self, peek: DutyPeek) -> timedelta:
+    def _run_wake_duty(self, peek: DutyPeek) -> timedelta:
+        """Run the wake duty if an alarm is due. Return how long to sleep."""
         if peek.until_wake is not None and peek.until_wake <= AT_ONCE:
             self.deliveries.loop.run_within(AT_ONCE)
         return self._alarm_poll.end(peek.until_wake)
 
     def _longest_sleep(self) -> timedelta:
-        """While it listens, this process is told of everything that falls due sooner."""
+        """Return how long to sleep at most: longer while this process listens and is notified of what is due soon."""
         return max(SOON, self._settings.tick) if self._notifications.is_listening else self._settings.tick
 
     async def _promote_bucket(self, conn: Connection, peek: DutyPeek) -> tuple[timedelta, list[ReadyTopic]]:
-        """What is due in one bucket, and how long until the next is."""
+        """Promote and expire the due jobs of one bucket. Return how long until more is due, and the ready topics."""
         ready: list[ReadyTopic] = []
         moved = 0
         if peek.until_late is not None and peek.until_late <= AT_ONCE:
@@ -180,55 +182,56 @@ class Duties:
             moved += promoted
         if moved:
             return AT_ONCE, ready
-        # Due, yet nothing moved: another process or a handler holds the rows, so look again at the next tick.
+        # If jobs are due but none was moved, others have locked the rows, so look again at the next tick.
         ahead = [wait for wait in (peek.until_due, peek.until_late) if wait is not None and wait > AT_ONCE]
         if self._promoting[peek.bucket].has_refused or self._expiring[peek.bucket].has_refused:
-            ahead.append(self._settings.tick)  # what is refused hides from the peek what is due after it
+            ahead.append(self._settings.tick)  # the peek sees only the refused rows, not those due after them
         return min(ahead, default=timedelta.max), ready
 
     async def _expire_bucket(self, conn: Connection, bucket: int) -> list[UUID]:
-        steps = Steps(
+        statements = MoveStatements(
             lambda: duties.expire_jobs(conn, bucket=bucket, limit=BATCH),
             lambda more: duties.ids_to_expire(conn, bucket=bucket, limit=BATCH + more),
             lambda ids: duties.expire_jobs_among(conn, bucket=bucket, ids=ids),
         )
-        return [job_id for moved in await self._expiring[bucket].move(steps) for job_id in moved]
+        return [job_id for moved in await self._expiring[bucket].move(statements) for job_id in moved]
 
     async def _promote_due(self, conn: Connection, bucket: int) -> tuple[int, list[ReadyTopic]]:
-        steps = Steps(
+        statements = MoveStatements(
             lambda: duties.promote_jobs(conn, bucket=bucket, limit=BATCH),
             lambda more: duties.ids_to_promote(conn, bucket=bucket, limit=BATCH + more),
             lambda ids: duties.promote_jobs_among(conn, bucket=bucket, ids=ids),
         )
-        moves = await self._promoting[bucket].move(steps)
+        moves = await self._promoting[bucket].move(statements)
         return sum(promoted for promoted, _ in moves), [topic for _, ready in moves for topic in ready]
 
     async def _reap_bucket(self, conn: Connection, bucket: int, ended_before: datetime) -> list[MovedJob]:
-        steps = Steps(
+        statements = MoveStatements(
             lambda: duties.reap_jobs(conn, bucket=bucket, limit=BATCH, ended_before=ended_before),
             lambda more: duties.ids_to_reap(conn, bucket=bucket, limit=BATCH + more, ended_before=ended_before),
             lambda ids: duties.reap_jobs_among(conn, bucket=bucket, ended_before=ended_before, ids=ids),
         )
-        return [job for moved in await self._reaping[bucket].move(steps) for job in moved]
+        return [job for moved in await self._reaping[bucket].move(statements) for job in moved]
 
     async def watch(self) -> timedelta:
-        """Note that leases are looked after, and reap those that may be judged: after an absence of the database or of
-        everybody who watches, those of the living look expired, too."""
+        """Record that a watchdog is at work, reap the expired leases that may be reaped now, and return how long to
+        sleep. After an outage of the database, or a time without any watchdog, leases of living workers have expired,
+        too."""
         try:
             look = await self._database.run_duty(self._look)
-            if self._failed_to_look:  # whoever was cut off as well gets until the next look
-                self._failed_to_look = False
+            if self._last_look_failed:  # workers that were cut off as well have time until the next look
+                self._last_look_failed = False
                 return self._pause_after(look)
             reaped = await self.reap(look)
         except Exception:
-            self._failed_to_look = True
+            self._last_look_failed = True
             raise
         return AT_ONCE if reaped >= BATCH else self._pause_after(look)
 
     async def _look(self, conn: Connection) -> Look:
         settings = self._settings
-        # A lease that is renewed at every heartbeat has this much left at any time. Where the watchdog looks more
-        # seldom than that, only an absence that is longer than its own pause can be told.
+        # A lease that is renewed at every heartbeat always has this much left. If the watchdog looks less often than
+        # that, it can only notice an absence that is longer than its own pause.
         longest_gap = max(settings.lease - settings.heartbeat, settings.watchdog * 1.5)
         spacing = min(settings.watchdog, longest_gap) / 4
         return await look_at_leases(
@@ -236,15 +239,16 @@ class Duties:
         )
 
     def _pause_after(self, look: Look) -> timedelta:
-        """Sooner while leases wait to be judged, so that a life that is cut short counts for as long as it was."""
+        """Return how long to sleep: less while leases may not be reaped yet, so that a process that ends early has
+        still counted as watching until shortly before."""
         watchdog = self._settings.watchdog
         if not look.until_steady:
             return watchdog
         return min(watchdog / 2 if look.buckets else watchdog, look.until_steady)
 
     async def reap(self, look: Look | None = None) -> int:
-        """Take expired leases away, through the same path as a reported failure; answers with how many. Without a look,
-        whatever has expired."""
+        """Take expired leases away, in the same way as a reported failure, and return how many. Without a look, all
+        expired leases are taken."""
 
         async def work(conn: Connection) -> int:
             ended_before = look.ended_before if look else await read_clock(conn)
@@ -260,7 +264,7 @@ class Duties:
         return await self._database.run_duty(work)
 
     async def prune(self) -> timedelta:
-        """Remove what retention no longer keeps, in bounded batches."""
+        """Delete rows whose retention has ended, in limited batches, and return how long to sleep."""
 
         async def work(conn: Connection) -> bool:
             is_full = False
@@ -280,7 +284,7 @@ class Duties:
         return AT_ONCE if await self._database.run_duty(work) else PRUNE_EVERY
 
     async def _prune_fires(self, conn: Connection) -> bool:
-        """Old lines of the next so many schedules; answers with whether they have more of them."""
+        """Delete old lines from the logs of the next schedules, and tell whether these have more."""
         keep = self._settings.keep_fires
         last, lines = await prune_fires(conn, after=self._pruned_up_to, schedules=BATCH, keep=keep, limit=BATCH)
         if lines == BATCH:
@@ -289,7 +293,7 @@ class Duties:
         return False
 
     async def tally(self) -> timedelta:
-        """Fold the tallies into the counts."""
+        """Add the tallies to the counts, and return how long to sleep."""
 
         async def work(conn: Connection) -> list[int]:
             return [

@@ -1,4 +1,4 @@
-"""How often is something that falls due looked for, where no wake-up tells of it?"""
+"""When does a process look for due schedules or alarms, with and without notifications?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ AT_ONCE = timedelta()
 
 
 class Poll:
-    """The looks of one process: at every wake-up, at the instant that was found last, and else once in a tick.
+    """Decides when one process looks: after a notification, at the instant found last, and otherwise once in a tick.
 
-    While the process listens it is told of what falls due soon, and looks whenever it is asked to.
+    While the process listens, it is notified of what falls due soon, and looks whenever `begin` is called.
     """
 
     def __init__(
@@ -27,17 +27,17 @@ class Poll:
         self._next = 0.0  # on that clock
         self._is_looking = True
 
-    def wake(self) -> None:
-        """Let the next look be taken: something falls due soon."""
+    def reset(self) -> None:
+        """Look at the next `begin`, because something falls due soon."""
         self._next = 0.0
 
     def begin(self) -> bool:
-        """Answers whether to look now."""
+        """Tell whether to look now."""
         self._is_looking = self._is_listening() or self._clock() >= self._next
         return self._is_looking
 
     def end(self, until_due: timedelta | None) -> timedelta:
-        """Answers with how long until the next look, given when the next thing falls due, if a look was taken."""
+        """Return how long until the next look; `until_due` is what a look has found, and ignored if there was none."""
         ahead = until_due if until_due is not None and until_due > AT_ONCE else timedelta.max
         if self._is_listening():
             return ahead

@@ -1,7 +1,7 @@
-"""How does a duty go on when the database refuses one of its rows? Without that one, which is tried again later.
+"""How does a duty go on when the database refuses one of its rows? It leaves that row out and tries it again later.
 
-A duty moves what is due in one statement. Only if that is refused are the ids read, and moved in halves until the row
-to blame stands alone. While there is such a row the others are moved by their ids, so that it costs them nothing.
+A duty moves all due rows in one statement. If that is refused, it reads their ids and moves them in halves until the
+row to blame stands alone. As long as there is such a row, the others are moved by their ids, so that it delays none.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ AGAIN_AFTER = 1.0  # seconds between two tries of a refused row: it may take hal
 LOG_EVERY = 60.0  # seconds between two lines about one row
 
 
-class Steps(NamedTuple, Generic[T]):
+class MoveStatements(NamedTuple, Generic[T]):
     """The three statements by which a duty moves the jobs of one bucket."""
 
-    together: Callable[[], Awaitable[T]]  # moves a batch of what is due
-    read: Callable[[int], Awaitable[list[UUID]]]  # the ids of a batch of what is due, and of so many more
-    among: Callable[[Sequence[UUID]], Awaitable[T]]  # moves what is due among these
+    together: Callable[[], Awaitable[T]]  # moves a batch of due jobs
+    read: Callable[[int], Awaitable[list[UUID]]]  # returns the ids of a batch of due jobs, larger by this number
+    among: Callable[[Sequence[UUID]], Awaitable[T]]  # moves those of these jobs that are due
 
 
-class Apart:
-    """The rows of one bucket that one duty cannot move."""
+class RowMover:
+    """Moves the jobs of one bucket for one duty, apart from those that the database refuses."""
 
-    def __init__(self, deed: str) -> None:
-        self._deed = deed
+    def __init__(self, action: str) -> None:
+        self._action = action
         self._refused: dict[UUID, float] = {}  # when each was last logged
         self._tried_at = 0.0
 
@@ -43,38 +43,38 @@ class Apart:
     def has_refused(self) -> bool:
         return bool(self._refused)
 
-    async def move(self, steps: Steps[T]) -> list[T]:
-        """Move what is due; answers with what each statement did."""
+    async def move(self, statements: MoveStatements[T]) -> list[T]:
+        """Move due jobs, and return the result of each statement."""
         if not self._refused:
             try:
-                return [await steps.together()]
+                return [await statements.together()]
             except RowRefused:
                 pass
-        ids = await steps.read(len(self._refused))
+        ids = await statements.read(len(self._refused))
         self._refused = {job_id: self._refused[job_id] for job_id in ids if job_id in self._refused}
         parts: list[Sequence[UUID]] = [[job_id for job_id in ids if job_id not in self._refused]]
         if time.monotonic() - self._tried_at >= AGAIN_AFTER:
             self._tried_at = time.monotonic()
             parts += [[job_id] for job_id in self._refused]
-        return [moved for part in parts for moved in await self._move(steps, part)]
+        return [moved for part in parts for moved in await self._move(statements, part)]
 
-    async def _move(self, steps: Steps[T], ids: Sequence[UUID]) -> list[T]:
+    async def _move(self, statements: MoveStatements[T], ids: Sequence[UUID]) -> list[T]:
         if not ids:
             return []
         try:
-            moved = await steps.among(ids)
+            moved = await statements.among(ids)
         except RowRefused as error:
             if len(ids) == 1:
-                self._note(ids[0], error)
+                self._note_refused(ids[0], error)
                 return []
             middle = len(ids) // 2
-            return await self._move(steps, ids[:middle]) + await self._move(steps, ids[middle:])
+            return await self._move(statements, ids[:middle]) + await self._move(statements, ids[middle:])
         for job_id in ids:
             self._refused.pop(job_id, None)
         return [moved]
 
-    def _note(self, job_id: UUID, error: RowRefused) -> None:
+    def _note_refused(self, job_id: UUID, error: RowRefused) -> None:
         now = time.monotonic()
         if now - self._refused.get(job_id, float("-inf")) >= LOG_EVERY:
             self._refused[job_id] = now
-            log.warning("job %s could not be %s, trying again: %s", job_id, self._deed, error)
+            log.warning("job %s could not be %s, trying again: %s", job_id, self._action, error)

@@ -1,1 +1,1 @@
-"""Use cases of jobs: of those who enqueue, of operators, and of workers."""
+"""Use cases of jobs, for producers, operators and workers."""

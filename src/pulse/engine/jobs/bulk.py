@@ -1,8 +1,8 @@
-"""How are many jobs found, or acted upon, in steps that each cost little?
+"""How are many jobs searched or changed in steps that each cost little?
 
-A list looks at a bounded number of rows for one page, so a page of a rare match may be short and have a next. Whoever
-wants a full page goes on for a while, and whoever wants to act on all that match goes from page to page. Both may be
-stopped by the clock, and say where to go on.
+A list reads a limited number of rows for one page, so a page of rare matches may be short and not the last. To fill a
+page, `search` reads further pages for a while; to act on all matches, `act_on_all` goes from page to page. Both stop
+when their time is over, and return where to go on.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class AnyPage(Protocol[T_co]):
 
 
 class ListJobs(Protocol[T_co]):
-    """As engine.jobs.list_page."""
+    """A function like engine.jobs.list_page."""
 
     async def __call__(self, wanted: JobFilter, *, after: str | None, limit: int) -> AnyPage[T_co]: ...
 
 
 class BulkResult(NamedTuple):
-    """What became of those that were met, and where to go on; none: all were."""
+    """How many jobs were changed or left alone, and where to go on."""
 
     done: int
-    refused: int  # they had changed meanwhile, or were held
-    next: str | None
+    refused: int  # they had changed meanwhile, or were locked
+    next: str | None  # none: this was all
 
 
 class FilteredPage(NamedTuple, Generic[T_co]):
@@ -54,11 +54,11 @@ class FilteredPage(NamedTuple, Generic[T_co]):
 
 
 def as_shown(find: ListJobs[J], redaction: Redaction) -> ListJobs[J]:
-    """A `find` for those who may not see what is marked: a part of an error is looked for in what is shown of it.
+    """Return a `find` for callers who may not see marked fields: it searches errors as they are shown, masked.
 
-    A row may have been written before a field was marked. Were it searched, one could guess the value: by what is
-    found, by where the next page begins, by how long it takes. So the statement is not told the text at all, and a page
-    looks at no more rows than it may have.
+    A row may have been written before a field was marked. A search of the row itself would let a caller guess the
+    value: by what it finds, by where the next page begins, by how long it takes. So the statement does not get the text
+    at all, and a page reads no more rows than it may return.
     """
 
     async def find_shown(wanted: JobFilter, *, after: str | None, limit: int) -> AnyPage[J]:
@@ -74,7 +74,7 @@ def as_shown(find: ListJobs[J], redaction: Redaction) -> ListJobs[J]:
 async def search(
     find: ListJobs[T_co], wanted: JobFilter, *, after: str | None = None, limit: int, patience: float
 ) -> tuple[list[T_co], str | None]:
-    """A full page where there is one, or what was found within so many seconds; and where to go on."""
+    """Return a full page, or the matches found within `patience` seconds, and where to go on."""
     give_up_at = time.monotonic() + patience
     found: list[T_co] = []
     while True:
@@ -95,10 +95,10 @@ async def act_on_all(
     limit: int,
     patience: float = float("inf"),
 ) -> BulkResult:
-    """Act on those that match, in the order of their list, until `limit` of them were moved or patience ends.
+    """Act on the jobs that match, in the order of their list, until `limit` of them are changed or patience ends.
 
-    Only on those that were in their state by `before`, the database's time when the operation began: a job that is
-    replayed and dies again at once would be replayed for ever.
+    Jobs that came into their state after `before`, the database's time when the operation began, are left alone:
+    otherwise a job that dies again right after its replay would be replayed for ever.
     """
     give_up_at = time.monotonic() + patience
     done = refused = 0
@@ -112,7 +112,7 @@ async def act_on_all(
 
 
 def existed_before(job: Job | JobHead, before: datetime) -> bool:
-    """Whether a job was in its state by then. What was submitted, claimed, made ready or died later was not."""
+    """Tell whether a job was in its present state by `before`."""
     entered = {
         JobStatus.PENDING: job.ready_at,
         JobStatus.RUNNING: job.claimed_at,

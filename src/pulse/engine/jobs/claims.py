@@ -1,6 +1,6 @@
-"""How does a worker come by jobs, and what may it say of those it has? Each claim gets its own answer.
+"""How does a worker get jobs, and what can it do with those it has claimed? Each claim in a batch gets its own answer.
 
-A claim is named by id and fence, so whoever has lost one is told so, and moves nothing.
+A claim is named by id and fence, so a worker that has lost one learns of it and changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulse.claims")
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-BUSY_PAUSES = (0.002, 0.01, 0.03)  # a claim with an older snapshot holds a row for no longer than this
+BUSY_PAUSES = (0.002, 0.01, 0.03)  # seconds: a claim with an older snapshot locks a row for no longer than this
 
 
 class HasLease(Protocol):
@@ -68,7 +68,7 @@ Move = Callable[["Connection", int, Sequence[T]], Awaitable[list[ClaimKey]]]
 
 
 class Claims:
-    """What workers do: the use cases of claims, over one database."""
+    """The use cases of workers, over one database."""
 
     def __init__(
         self,
@@ -89,33 +89,33 @@ class Claims:
         self._marks = LowWaterMarks()
         self.lost = LostClaims(self._lease)
         notifications.on_ready(lambda ready: self._marks.overtaken(ready.topic, ready.priority))
-        self._enders: list[Callable[[Iterable[UUID]], None]] = []
+        self._end_listeners: list[Callable[[Iterable[UUID]], None]] = []
 
     def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
         """Call `listener` with jobs that a report to this process may just have finished. It must not block."""
-        self._enders.append(listener)
+        self._end_listeners.append(listener)
 
-    # --- to be given jobs
+    # --- claiming
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> list[Claim]:
         """Lease up to `slots` jobs of a topic to one worker. Ask for free slots only."""
         return await self.claim_for(topic, [check_name("worker", worker)], slots=slots)
 
     async def claim_for(self, topic: str, workers: Sequence[str], *, slots: int) -> list[Claim]:
-        """Lease jobs to several workers at once, dealt out in turn: a worker may have several.
+        """Lease jobs to several workers at once, in turn. A name may be given several times.
 
-        There may be more as long as any are found, even if fewer than asked for: ask again until there are none.
+        There may be more jobs as long as any are found, even if fewer than asked for: ask again until there are none.
         """
         check_topic(topic)
         if not workers:
-            raise InvalidOption("workers", workers, "be a list of at least one worker")
+            raise InvalidOption("workers", workers, "have at least one name")
         if not 1 <= slots <= CLAIM_LIMIT:
             raise InvalidOption("slots", slots, f"be a whole number from 1 to {CLAIM_LIMIT}")
         mark = self._marks.where(topic)
         claims = await self._claim_from(mark, topic, workers, slots)
         if len(claims) == slots or mark is START:
             return claims
-        if claims:  # a look behind the mark is due, but not before these have begun
+        if claims:  # the next claim must look before the mark, but these jobs should begin first
             self._marks.look_back(topic)
             return claims
         mark = self._marks.where(topic, found_too_few=True)
@@ -125,8 +125,8 @@ class Claims:
         bucket = bucket_of_topic(topic, self._buckets)
 
         async def work(conn: Connection) -> list[Claim]:
-            started = time.perf_counter()  # the statement alone: an outage before it says nothing about the scan
-            with self._noting_a_loss(workers):
+            started = time.perf_counter()  # time the statement alone: an outage before it is no slow scan
+            with self._noting_lost_answer(workers):
                 claims = await claims_store.claim_jobs(
                     conn, bucket=bucket, topic=topic, workers=workers, limit=slots, lease=self._lease, mark=mark
                 )
@@ -138,9 +138,9 @@ class Claims:
         return await self._database.run(work)
 
     async def submit_claimed(self, job: NewJob, *, worker: str) -> tuple[Submitted, Claim | None]:
-        """Submit one job, leased to a worker that has a place for it, unless its topic is paused or others wait there.
+        """Submit one job, leased to a worker that has a free slot, unless its topic is paused or other jobs wait there.
 
-        To be used where `can_be_claimed` says so. Whoever got the claim must see that it is handed out or released.
+        Only for jobs that `can_be_claimed`. The caller must assign the claim to the worker, or release it.
         """
         [placed] = await place([job], self._mint, buckets=self._buckets, redaction=self._redaction)
         topic = job.routed_topic
@@ -152,13 +152,13 @@ class Claims:
             nonlocal tries
             tries += 1
             started = time.perf_counter()
-            with self._noting_a_loss([worker]):
+            with self._noting_lost_answer([worker]):
                 is_new, claim = await submits.submit_claimed(conn, placed, worker=worker, lease=self._lease, mark=mark)
-                if not is_new and tries > 1:  # by the try before this one, perhaps
+                if not is_new and tries > 1:  # an earlier try may have submitted it
                     claim = await submits.find_own_claim(conn, placed, worker=worker)
                     return claim is not None and job.id is None, claim
             if claim is not None:
-                self._marks.nobody_waited(topic, mark, time.perf_counter() - started, claim)
+                self._marks.claimed_own(topic, mark, time.perf_counter() - started, claim)
             return is_new, claim
 
         is_new, claim = await self._database.run(work)
@@ -167,28 +167,28 @@ class Claims:
         return Submitted(placed.id, is_new), claim
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
-        """Which of the topics have work waiting and are not paused."""
+        """Return those of the topics that have jobs waiting and are not paused."""
         buckets = [bucket_of_topic(check_topic(topic), self._buckets) for topic in topics]
         return await self._database.run(lambda conn: claims_store.ready_topics(conn, buckets=buckets, topics=topics))
 
-    # --- to speak for those they have
+    # --- heartbeats, progress, reports and releases
 
     async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]:
-        """Extend the leases, all in one batch; the answer names those that are lost or cancelled."""
+        """Extend leases, all in one batch. The answers tell which of them are lost or cancelled."""
 
         async def beat(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
             return await claims_store.heartbeat_jobs(conn, bucket=bucket, leases=items, lease=self._lease)
 
-        return await self._answer("leases", leases, beat, reserved=True)
+        return await self._answer_each("leases", leases, beat, reserved=True)
 
     async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]:
         async def note(conn: Connection, bucket: int, items: Sequence[Progress]) -> list[ClaimKey]:
             return await claims_store.progress_jobs(conn, bucket=bucket, progress=items)
 
-        return await self._answer("progress reports", progress, note)
+        return await self._answer_each("progress reports", progress, note)
 
     async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
-        """Finish, fail, snooze or discard. Repeating a report is harmless: the first one stands."""
+        """Complete, fail, snooze or discard jobs. To repeat a report is harmless: the first one stands."""
         firsts = {(each.id, each.lease_id): each for each in reversed(reports)}
         if len(firsts) == len(reports):
             return await self._report_each(reports)
@@ -196,24 +196,24 @@ class Claims:
         return [_answer_of(each, firsts, answers) for each in reports]
 
     async def _report_each(self, reports: Sequence[Report]) -> list[ReportStatus]:
-        """As `report`, one for each claim."""
+        """Report on claims, with one report for each."""
         waits: list[timedelta] = []
         reports = await self._masked(reports)
 
         async def report(conn: Connection, bucket: int, items: Sequence[Report]) -> list[ClaimKey]:
             return await _report(conn, bucket, items, waits)
 
-        answers = await self._answer("reports", reports, report)
-        if self._enders:
+        answers = await self._answer_each("reports", reports, report)
+        if self._end_listeners:
             ended = [report.id for report in reports]
-            for listener in self._enders:
+            for listener in self._end_listeners:
                 listener(ended)
         if waits:
             self._notifications.notify_due_soon(min(waits))
         return answers
 
     async def _masked(self, reports: Sequence[Report]) -> Sequence[Report]:
-        """Without what their errors quote of marked fields: a worker may not know which these are."""
+        """Return the reports with marked fields masked in their errors: a worker may not know which fields are."""
         failed = [report.id for report in reports if report.error or report.traceback] if self._redaction else []
         if not failed:
             return reports
@@ -226,62 +226,63 @@ class Claims:
         )
 
     async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]:
-        """Give back claims that were never started; they are not charged."""
+        """Release claims whose jobs were never started. They are not charged."""
 
         async def release(conn: Connection, bucket: int, items: Sequence[Lease]) -> list[ClaimKey]:
             moved, ready = await claims_store.release_jobs(conn, bucket=bucket, leases=items)
             self._notifications.notify_ready(ready)
             return moved
 
-        return await self._answer("leases", leases, release)
+        return await self._answer_each("leases", leases, release)
 
     async def release_lost(self, workers: Sequence[str], held: Callable[[], Sequence[Lease]]) -> int:
-        """Give back what was leased to these of the `lost` workers and never reached them, because an answer was lost.
+        """Release jobs that were leased to these workers by claims whose answers were lost, and return how many.
 
-        No claim for them may be under way, nor begin before this returns. What they hold is asked for after the time is
-        read, so that it has all they were given until then.
+        No claim for these workers may be under way or begin before this returns. `held` is called after the time is
+        read, so that it has everything that they got until then.
         """
         before = await self._database.run(read_clock)
         after = before - self.lost.since(workers)
-        given_back = await self.release_unheld(workers, held(), after=after, before=before)
-        self.lost.looked(workers)
-        if given_back:
-            log.info("%d jobs whose claim was answered into a broken connection are given back", given_back)
-        return given_back
+        count = await self.release_unheld(workers, held(), after=after, before=before)
+        self.lost.released(workers)
+        if count:
+            log.info("%d jobs were released because the answers to their claims were lost", count)
+        return count
 
     @contextmanager
-    def _noting_a_loss(self, workers: Sequence[str]) -> Iterator[None]:
+    def _noting_lost_answer(self, workers: Sequence[str]) -> Iterator[None]:
         asked_at = time.monotonic()
         try:
             yield
-        except BaseException:  # whatever it is, it may have come after the commit
+        except BaseException:  # any error may have come after the commit
             self.lost.note(workers, asked_at)
             raise
 
     async def release_unheld(
         self, workers: Sequence[str], held: Sequence[Lease], *, after: datetime = LONG_AGO, before: datetime
     ) -> int:
-        """Give back what was leased then to workers that say they hold only this: the rest never reached them.
+        """Release the jobs leased to workers between `after` and `before` that they do not hold, and return how many.
 
-        What they were given later, by whoever they turned to, is not in the list and yet their own.
+        These never reached the workers. Jobs that they got later, perhaps from another server, are not in `held` and
+        stay theirs.
         """
 
         async def work(conn: Connection) -> list[ReadyTopic]:
-            found: list[ReadyTopic] = []
+            released: list[ReadyTopic] = []
             for bucket in range(self._buckets):
-                theirs = [lease for lease in held if bucket_of_id(lease.id) == bucket]
+                held_here = [lease for lease in held if bucket_of_id(lease.id) == bucket]
                 _, ready = await claims_store.release_unheld(
-                    conn, bucket=bucket, workers=workers, held=theirs, after=after, before=before
+                    conn, bucket=bucket, workers=workers, held=held_here, after=after, before=before
                 )
-                found += ready
-            return found
+                released += ready
+            return released
 
         ready = await self._database.run(work)
         self._notifications.notify_ready(ready)
         return len(ready)
 
     async def claims_of(self, leases: Sequence[Lease], *, reserved: bool = False) -> dict[UUID, ClaimRow]:
-        """The newest claim of each of these jobs, and whose it is."""
+        """Return the newest claim of each of these jobs, with its worker."""
 
         async def work(conn: Connection) -> list[ClaimRow]:
             found: list[ClaimRow] = []
@@ -293,10 +294,10 @@ class Claims:
 
     # --- shared
 
-    async def _answer(
+    async def _answer_each(
         self, what: str, items: Sequence[T], move: Move[T], *, reserved: bool = False
     ) -> list[ReportStatus]:
-        """An answer for each item; those that find their row locked for a moment are tried again."""
+        """Move the items, and return an answer for each. Those whose row is locked are tried again for a moment."""
         check_size(what, items)
         answers = await self._move(items, move, reserved=reserved)
         for pause in BUSY_PAUSES:
@@ -310,7 +311,7 @@ class Claims:
         return answers
 
     async def _move(self, items: Sequence[T], move: Move[T], *, reserved: bool) -> list[ReportStatus]:
-        """Move what can be moved; then find out about the rest from the rows as they are now."""
+        """Move the items that can be moved, and find the answers for the others in their rows."""
 
         async def work(conn: Connection) -> dict[ClaimKey, ReportStatus]:
             answers: dict[ClaimKey, ReportStatus] = {}
@@ -326,7 +327,7 @@ class Claims:
         return [exceptions.get((item.id, item.lease_id), ReportStatus.ACCEPTED) for item in items]
 
     def _group(self, items: Sequence[T]) -> list[tuple[int, Sequence[T]]]:
-        """The items by bucket; with one bucket, which is nearly always, as they are."""
+        """Return the items by bucket. Nearly always there is only one."""
         if self._buckets == 1:
             return [(0, items)] if items else []
         groups: dict[int, list[T]] = defaultdict(list)
@@ -336,12 +337,12 @@ class Claims:
 
 
 def can_be_claimed(job: NewJob) -> bool:
-    """Whether `submit_claimed` takes it: a key has to be looked for first, and what is not due has to wait."""
+    """Tell whether `submit_claimed` takes a job: a unique key must be checked first, and a later job has to wait."""
     return job.unique_key is None and job.run_at is None and not job.delay
 
 
 async def _report(conn: Connection, bucket: int, reports: Sequence[Report], waits: list[timedelta]) -> list[ClaimKey]:
-    """Those that were moved; how long those to be tried again wait is added to `waits`."""
+    """Record reports, and return the claims that were moved. The waits of jobs to be retried are added to `waits`."""
     completed = [report for report in reports if report.outcome is Outcome.COMPLETE]
     moved = await claims_store.complete_jobs(conn, bucket=bucket, reports=completed) if completed else []
     if len(completed) < len(reports):
@@ -353,7 +354,7 @@ async def _report(conn: Connection, bucket: int, reports: Sequence[Report], wait
 
 
 def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[ClaimKey, ReportStatus]) -> ReportStatus:
-    """Of two reports of one claim, the second comes when the first has moved it."""
+    """Return the answer for a report. The second report of one claim finds it moved by the first."""
     claim = (report.id, report.lease_id)
     is_late = report is not firsts[claim] and answers[claim] is ReportStatus.ACCEPTED
     return ReportStatus.ALREADY if is_late else answers[claim]
@@ -362,7 +363,7 @@ def _answer_of(report: Report, firsts: dict[ClaimKey, Report], answers: dict[Cla
 async def _explain(
     conn: Connection, bucket: int, items: Sequence[HasLease], moved: set[ClaimKey]
 ) -> dict[ClaimKey, ReportStatus]:
-    """Why claims were not moved, by what their rows say now."""
+    """Return the answers for claims that were not moved, from the present state of their rows."""
     rest = [claim for item in items if (claim := (item.id, item.lease_id)) not in moved]
     rows = await lookups.read_leases(conn, bucket=bucket, ids=[job_id for job_id, _ in rest])
     return {claim: _answer_to(claim, rows.get(claim[0])) for claim in rest}

@@ -1,4 +1,4 @@
-"""How do new jobs get in? Each is placed, those who wait are told, and what is there already stands for the new one."""
+"""How are new jobs stored? Each gets an id and a bucket, unless its id or unique key belongs to an earlier job."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ SUBMIT_TRIES = 3
 
 
 async def place(jobs: Sequence[NewJob], mint: Mint, *, buckets: int, redaction: Redaction) -> list[PlacedJob]:
-    """Return each with its id and bucket, if it may be stored at all."""
+    """Return the jobs with their ids and buckets. Refuse those that may not be stored."""
     await refuse_masked_each(redaction, [job.payload for job in jobs])
     for job in jobs:
         if len(job.payload) > PAYLOAD_WARNING:
-            log.warning("payload of a %s job is %d KiB; large ones belong elsewhere", job.task, len(job.payload) >> 10)
-    homes = [bucket_of_topic(job.routed_topic, buckets) for job in jobs]
-    placed = [PlacedJob(*each) for each in zip(homes, mint.ids(homes), jobs, strict=True)]
+            size = len(job.payload) >> 10
+            log.warning("the payload of a %s job has %d KiB: store large data elsewhere", job.task, size)
+    job_buckets = [bucket_of_topic(job.routed_topic, buckets) for job in jobs]
+    placed = [PlacedJob(*each) for each in zip(job_buckets, mint.ids(job_buckets), jobs, strict=True)]
     return [_with_own_id(item) if item.job.id else item for item in placed]
 
 
@@ -49,8 +50,8 @@ def _with_own_id(item: PlacedJob) -> PlacedJob:
 
 
 def hints(jobs: Sequence[NewJob]) -> tuple[list[ReadyTopic], timedelta | None]:
-    """What is ready, and how soon more will be, by this process's clock: the database decides, and polling covers
-    the rest."""
+    """Return the topics that become ready, and how long until more do, by this process's clock. These are only hints:
+    the database's clock decides, and polling finds what they miss."""
     if not any(job.delay or job.run_at for job in jobs):
         return most_urgent({(job.topic or job.task, job.priority) for job in jobs}), None
     waits = [_wait_of(job) for job in jobs]
@@ -68,12 +69,13 @@ def _wait_of(job: NewJob) -> timedelta:
 async def submit_placed(
     conn: Connection, placed: Sequence[PlacedJob], channel: str = "", message: str | None = None
 ) -> list[Submitted]:
-    """Insert; for what was there already, find the job that stands for it. A holder may finish in between."""
+    """Insert the jobs, and return the id for each: that of an earlier job if its id or unique key is taken. The holder
+    of a key may finish meanwhile, so this is tried several times."""
     created: set[UUID] = set()
-    stands: dict[UUID, UUID] = {}
+    existing: dict[UUID, UUID] = {}
     left: Sequence[PlacedJob] = placed
     if any(item.job.unique_key for item in placed):
-        left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order, no deadlock
+        left = sorted(placed, key=lambda item: (item.job.unique_key or "", item.id))  # one order prevents deadlocks
     for _ in range(SUBMIT_TRIES):
         if keyed := [item for item in left if item.job.unique_key]:
             await submits.free_keys(conn, keyed)
@@ -83,13 +85,13 @@ async def submit_placed(
         created |= {item.id for item in left} if new is None else new
         if not (left := [item for item in left if item.id not in created]):
             break
-        stands |= await submits.find_submitted(conn, left)
-        if not (left := [item for item in left if item.id not in stands]):
+        existing |= await submits.find_submitted(conn, left)
+        if not (left := [item for item in left if item.id not in existing]):
             break
     else:
-        raise Conflict(f"the holder of unique key {left[0].job.unique_key!r} keeps changing; try again")
+        raise Conflict(f"the job that holds unique key {left[0].job.unique_key!r} keeps changing: try again")
     answers = []
     for item in placed:
-        answers.append(Submitted(stands.get(item.id, item.id), item.id in created))
-        created.discard(item.id)  # the same id twice in one batch: the first is new, the second is not
+        answers.append(Submitted(existing.get(item.id, item.id), item.id in created))
+        created.discard(item.id)  # if the batch has one id twice, only the first job is new
     return answers

@@ -1,4 +1,4 @@
-"""What has to be found out to say why a job does not run? No more than its state calls for."""
+"""Which facts are read to explain why a job does not run? Only those that its state calls for."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from pulse.model.redaction import Redaction
     from pulse.store.connections.pool import Connection, Database
 
-LATELY = timedelta(minutes=5)
-ENDS = 1_000  # that a pace is read from
-LOOKS = 4  # at a row that is held: one of ours lets go within 50 ms
-LOOK_EVERY = 0.025  # seconds
-VERSIONS = (7, 8, 5)  # of ids: minted, of schedules, and of the schedules of older releases
+RECENTLY = timedelta(minutes=5)
+MAX_ENDS = 1_000  # ended jobs from which a pace is computed
+LOCK_TRIES = 4  # Pulse's own statements unlock a row within 50 ms
+LOCK_PAUSE = 0.025  # seconds
+VERSIONS = (7, 8, 5)  # of ids: from submits, from schedules, and from the schedules of older releases
 
 
 async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Explanation:
@@ -52,22 +52,22 @@ async def explain_job(database: Database, job_id: UUID, *, buckets: int) -> Expl
 
 
 def _masked(redaction: Redaction, job: Job) -> Job:
-    """Progress, too: what a worker last said is quoted, and may repeat a marked field."""
+    """Mask the job and its progress, which the explanation quotes and which may repeat a marked field."""
     progress = None if job.progress is None else redaction.json(job.progress)
     return msgspec.structs.replace(mask_job(redaction, job), progress=progress)
 
 
 def _without_queries(facts: Facts) -> Facts:
-    """A session's words may be those of whoever submits, with the payload in them."""
+    """Return the facts without the queries of sessions: that of a submit contains its payload."""
     holders = [msgspec.structs.replace(holder, query=None) for holder in facts.holders]
     return msgspec.structs.replace(facts, holders=holders)
 
 
 def _hint(job_id: UUID, bucket: int, buckets: int) -> str:
     if job_id.version not in VERSIONS:
-        return "every id of Pulse is a uuid of version 7, or 8 if a schedule made it, and this is none"
+        return "the id of a job must be a uuid of version 7, or 8 if a schedule made it"
     if bucket >= buckets:
-        return f"it is of bucket {bucket}, and this installation has {buckets}, so it is from another one"
+        return f"its id has bucket {bucket}, but this installation has {buckets}, so it is from another one"
     return ""
 
 
@@ -93,7 +93,9 @@ async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) 
         pauses=[pause for pause in await list_pauses(conn) if pause.topic in ("*", job.topic)],
         workers=await list_workers(conn),
         ahead=await _count_ahead(conn, job, bucket) if is_in_line else None,
-        pace=await explain_store.read_pace(conn, bucket=bucket, topic=job.topic, now=now, within=LATELY, limit=ENDS)
+        pace=await explain_store.read_pace(
+            conn, bucket=bucket, topic=job.topic, now=now, within=RECENTLY, limit=MAX_ENDS
+        )
         if is_in_line
         else None,
         is_locked=holders is not None,
@@ -102,24 +104,24 @@ async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) 
 
 
 def _is_stuck_if_locked(job: Job, now: datetime) -> bool:
-    """Whether somebody would move it just now. A handler may hold the row of its own job."""
+    """Tell whether a lock on its row keeps it from being moved. A handler may lock the row of its own job."""
     if job.status is JobStatus.RUNNING:
         return job.lease_until is not None and job.lease_until < now
     return job.status is JobStatus.PENDING or job.run_at <= now
 
 
 async def _find_holders(conn: Connection, job: Job, bucket: int) -> list[Holder] | None:
-    """None: nobody holds its row for longer than we ourselves do."""
-    for look in range(LOOKS):
+    """Return the sessions that may have locked its row, or None if it is not locked for longer than by Pulse itself."""
+    for number in range(LOCK_TRIES):
         if await explain_store.is_row_free(conn, bucket=bucket, id=job.id):
             return None
-        if look < LOOKS - 1:
-            await asyncio.sleep(LOOK_EVERY)
+        if number < LOCK_TRIES - 1:
+            await asyncio.sleep(LOCK_PAUSE)
     return await explain_store.list_holders(conn, limit=MAX_NAMED)
 
 
 async def _count_ahead(conn: Connection, job: Job, bucket: int) -> int | None:
-    """None: more than are counted from either end."""
+    """Return how many jobs are before it, or None if more than are counted from either end."""
     assert job.ready_at is not None
     place, limit = Mark(-job.priority, job.ready_at, job.id), MAX_COUNTED + 1
     ahead = await explain_store.count_ahead(conn, bucket=bucket, topic=job.topic, place=place, limit=limit)

@@ -1,6 +1,6 @@
-"""What can producers and operators do with jobs? Each use case is one sentence to the store.
+"""What can producers and operators do with jobs? Each use case is a call or two of the store.
 
-What workers do with those they have claimed is in claims.py.
+The use cases of workers are in claims.py.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from pulse.store.connections.notifications import Notifications
     from pulse.store.connections.pool import Connection, Database
 
-BUSY_TRIES = 8  # about two seconds of coming back to a row that a handler holds
+BUSY_TRIES = 8  # these take about two seconds, while a handler has locked the row
 
-J = TypeVar("J")  # a job, or as much of it as is read
-Outcomes = dict[UUID, PulseError | None]  # none: it was done
+J = TypeVar("J")  # a job, or a part of one
+Outcomes = dict[UUID, PulseError | None]  # by job id: why it was not done; none: it was done
 Act = Callable[["Connection", int, Sequence[UUID]], Awaitable[set[UUID]]]
 
 
@@ -64,28 +64,28 @@ class Jobs:
         self._database = database
         self._notifications = notifications
         self._mint = mint
-        self._id_secret: bytes | None = None  # read when it is needed
+        self._id_secret: bytes | None = None  # read at its first use
         self._redaction = database.settings.redaction
-        self._enders: list[Callable[[Iterable[UUID]], None]] = []
-        self._cancelers: list[Callable[[Iterable[UUID]], None]] = []
+        self._end_listeners: list[Callable[[Iterable[UUID]], None]] = []
+        self._cancel_listeners: list[Callable[[Iterable[UUID]], None]] = []
 
     def on_cancel(self, listener: Callable[[Iterable[UUID]], None]) -> None:
         """Call `listener` with jobs that were cancelled through this process. It must not block."""
-        self._cancelers.append(listener)
+        self._cancel_listeners.append(listener)
 
     def on_end(self, listener: Callable[[Iterable[UUID]], None]) -> None:
         """Call `listener` with jobs that a cancellation of this process may just have finished. It must not block."""
-        self._enders.append(listener)
+        self._end_listeners.append(listener)
 
     # --- producers
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """Submit all of them or, on an error, none. A repeated id or held key answers with the first job."""
+        """Submit all jobs or, on an error, none. If an id or unique key is taken, its answer is the earlier job."""
         check_size("jobs", jobs)
         if not jobs:
             return []
         placed = await place(jobs, self._mint, buckets=self.buckets, redaction=self._redaction)
-        # Without keys one statement does it all, and is a transaction by itself.
+        # Without unique keys a single statement does everything, which is a transaction by itself.
         run = self._database.run_together if any(job.unique_key for job in jobs) else self._database.run
         ready, later = hints(jobs)
         is_taken = len(jobs) == 1 and all(self._notifications.has_local_taker(item.topic) for item in ready)
@@ -104,29 +104,29 @@ class Jobs:
         return await self._act_on_one(job_id, lambda ids: self.cancel_many(ids, reason=reason))
 
     async def cancel_many(self, job_ids: Sequence[UUID], *, reason: str = "") -> Outcomes:
-        """For each id: None if it was cancelled, else why not."""
+        """Cancel jobs, and return for each id None or the reason why it was not cancelled."""
         text = f"cancelled: {check_text('reason', reason, 2_000)}" if reason else "cancelled"
 
         async def cancel(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             return await changes.cancel_jobs(conn, bucket=bucket, ids=ids, reason=text)
 
         outcomes = await self._act_on_many(job_ids, JobEvent.CANCEL, cancel)
-        for listener in self._enders:
+        for listener in self._end_listeners:
             listener(job_ids)
         cancelled = [job_id for job_id, problem in outcomes.items() if problem is None]
-        for listener in self._cancelers:
+        for listener in self._cancel_listeners:
             listener(cancelled)
         return outcomes
 
     async def replay(self, job_id: UUID) -> Job:
-        """Give a dead letter a fresh budget of attempts and send it back to work."""
+        """Make a dead letter pending again, with new attempts."""
         return await self._act_on_one(job_id, self.replay_many)
 
     async def replay_many(self, job_ids: Sequence[UUID], *, before: datetime | None = None) -> Outcomes:
-        """For each id: None if it was replayed, else why not.
+        """Replay dead letters, and return for each id None or the reason why it was not replayed.
 
-        Only those that died by `before`, which is now if it is not given: one that dies again stays dead, also where
-        the statement is repeated because its answer was lost.
+        Jobs that died after `before`, which is now by default, are left alone: so a job that dies again stays dead,
+        even if the statement is repeated because its answer was lost.
         """
         check_size("ids", job_ids)
         began_at = before if before is not None else await self._database.run(read_clock)
@@ -140,14 +140,14 @@ class Jobs:
         return await self._act_on_many(job_ids, JobEvent.REPLAY, replay, before=began_at)
 
     async def run_now(self, job_id: UUID) -> Job:
-        """Have a job that waits for its time, or for its next attempt, claimed as soon as there is a place for it."""
+        """Make a job ready now that waits for its time or for its next attempt."""
 
-        async def hasten(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
+        async def make_ready(conn: Connection, bucket: int, ids: Sequence[UUID]) -> set[UUID]:
             moved, ready = await changes.run_jobs_now(conn, bucket=bucket, ids=ids)
             self._notifications.notify_ready(ready)
             return moved
 
-        return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, hasten))
+        return await self._act_on_one(job_id, lambda ids: self._act_on_many(ids, JobEvent.RUN_NOW, make_ready))
 
     async def replay_matching(
         self,
@@ -158,10 +158,10 @@ class Jobs:
         before: datetime | None = None,
         find: ListJobs[JobHead] | None = None,
     ) -> BulkResult:
-        """Replay the dead letters that match and had died by `before` (now), newest first, `limit` at most.
+        """Replay the dead letters that match and had died by `before` (now by default), newest first, at most `limit`.
 
-        To go on, give the `next` of the answer as `after`. What dies meanwhile comes before it in the list, and so is
-        left alone, whoever asks and however often.
+        To go on, give the `next` of the answer as `after`. Jobs that die meanwhile come before it in the list and are
+        left alone, however often this is called.
         """
         dead = msgspec.structs.replace(wanted, status=JobStatus.DEAD_LETTERED)
         now = await self._database.run(read_clock)
@@ -175,28 +175,29 @@ class Jobs:
         return await mask_one(self._redaction, mask_job, await self.get_unmasked(job_id))
 
     async def get_unmasked(self, job_id: UUID) -> Job:
-        """With its payload as it is: to be compared, and not to be shown."""
+        """Return a job without masking its payload: to compare it, not to show it."""
         found = await self._read([job_id])
         if job_id not in found:
             raise JobNotFound(job_id)
         return found[job_id]
 
     async def get_finished(self, job_ids: Sequence[UUID]) -> dict[UUID, Job]:
-        """Those of many that are over. Only they are read in full, so it may be asked of thousands often."""
+        """Return those of the jobs that are finished. Only they are read in full, so this may be called often with
+        thousands of ids."""
         check_size("ids", job_ids)
 
         async def work(conn: Connection) -> dict[UUID, Job]:
-            found: dict[UUID, Job] = {}
+            jobs: dict[UUID, Job] = {}
             for bucket, ids in by_bucket(job_ids):
-                if over := await lookups.finished_ids(conn, bucket=bucket, ids=ids):
-                    found |= await lookups.get_jobs(conn, bucket=bucket, ids=list(over))
-            return found
+                if finished := await lookups.finished_ids(conn, bucket=bucket, ids=ids):
+                    jobs |= await lookups.get_jobs(conn, bucket=bucket, ids=list(finished))
+            return jobs
 
         finished = await self._database.run(work)
         return {job.id: job for job in await self._shown(finished.values())}
 
     async def topics_of(self, job_ids: Sequence[UUID]) -> dict[UUID, str]:
-        """The topics of those that are there. A job never changes its topic."""
+        """Return the topics of those of the jobs that exist. A job never changes its topic."""
         check_size("ids", job_ids)
         return await self._database.run(lambda conn: read_each(conn, lookups.read_topics, job_ids))
 
@@ -205,31 +206,32 @@ class Jobs:
         return is_same
 
     async def id_of_text(self, text: str) -> UUID:
-        """Return the id that stands for a text in this installation. Its bucket is yet to be set."""
+        """Return the id that stands for a text in this installation. Its bucket is not set yet."""
         if self._id_secret is None:
             self._id_secret = await self._database.run(lambda conn: read_secret(conn, name="ids"))
         return keyed_id(self._id_secret, text)
 
     async def attempts(self, job_id: UUID) -> list[Attempt]:
-        """The failed attempts of a job, oldest first."""
+        """Return the failed attempts of a job, oldest first."""
         bucket = bucket_of_id(job_id)
         found = await self._database.run(lambda conn: lookups.list_attempts(conn, bucket=bucket, id=job_id))
         if not (self._redaction and found):
             return found
         job = (await self._read([job_id])).get(job_id)
         if job is None:
-            return []  # it was pruned in between
+            return []  # it was pruned meanwhile
         return await off_loop(lambda: mask_attempts(self._redaction, found, job.payload))
 
     async def list_page(self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50) -> Page:
-        """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next."""
+        """Return one page of jobs. A page reads a limited number of rows, so one of rare matches may be short and not
+        the last."""
         jobs, following = await self._list(lookups.get_jobs, wanted or JobFilter(), after, limit)
         return Page(await self._shown(jobs), following)
 
     async def list_heads(
         self, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> HeadPage:
-        """As `find`, without what may be large."""
+        """Return one page of jobs without the fields that may be large."""
         heads, following = await self._list(lookups.get_job_heads, wanted or JobFilter(), after, limit)
         return HeadPage(await self._shown_heads(heads) if self._redaction else heads, following)
 
@@ -239,7 +241,7 @@ class Jobs:
         return await mask_each(lambda job: mask_job(self._redaction, job), jobs)
 
     async def _shown_heads(self, heads: Sequence[JobHead]) -> list[JobHead]:
-        """An error is masked by what its job's payload says, which is read for those that have one."""
+        """Return the heads with masked errors. The payloads, which this needs, are read for heads with an error."""
         failed = (await self._read([head.id for head in heads if head.last_error is not None])).values()
         errors = dict(await mask_each(lambda job: (job.id, mask_error(self._redaction, job)), failed))
         return [msgspec.structs.replace(head, last_error=(errors.get(head.id) or "")[:500] or None) for head in heads]
@@ -254,13 +256,13 @@ class Jobs:
         return await self._database.run(work)
 
     async def pause(self, topic: str = "*", *, reason: str = "") -> Pause:
-        """No claim that starts after this returns gets a job of the topic ("*": of any topic)."""
+        """Pause a topic, or all topics for "*". No claim that starts after this returns gets a job of it."""
         name = topic if topic == "*" else check_topic(topic)
         text = check_text("reason", reason, 2_000) if reason else ""
         return await self._database.run(lambda conn: changes.pause_topic(conn, topic=name, reason=text))
 
     async def resume(self, topic: str = "*") -> bool:
-        """Answers whether it was paused."""
+        """Resume a topic, or all topics for "*", and tell whether it was paused."""
         name = topic if topic == "*" else check_topic(topic)
         was_paused = await self._database.run(lambda conn: changes.resume_topic(conn, topic=name))
         self._notifications.notify_ready([ReadyTopic(name, 100)])
@@ -270,7 +272,7 @@ class Jobs:
         return await self._database.run(changes.list_pauses)
 
     async def counts(self) -> list[TopicCount]:
-        """Jobs per topic and state, exact, and as cheap with ten million rows as with ten."""
+        """Return the number of jobs by topic and state. It is exact, and costs the same for any number of jobs."""
         counts = await self._database.run(count_jobs)
         paused = {pause.topic for pause in await self.pauses()}
         topics = sorted(counts.keys() | paused - {"*"})
@@ -289,7 +291,7 @@ class Jobs:
     async def _act_on_many(
         self, job_ids: Sequence[UUID], event: JobEvent, act: Act, *, before: datetime | None = None
     ) -> Outcomes:
-        """Act on all that are in a state for it, and come back to rows that a handler holds for a moment."""
+        """Act on all jobs whose state allows it, and try again for a moment where a handler has locked the row."""
         check_size("ids", job_ids)
         outcomes: Outcomes = dict.fromkeys(job_ids)
         left = list(outcomes)
@@ -317,7 +319,7 @@ def _why_not(job_id: UUID, job: Job | None, event: JobEvent, before: datetime | 
     if job is None:
         return JobNotFound(job_id)
     if before is not None and not existed_before(job, before):
-        return Conflict(f"job {job_id} has become {job.status} since this began, so it was left alone")
+        return Conflict(f"job {job_id} became {job.status} after this began, so it was left alone")
     if (job.status, event) not in TRANSITIONS:
         return IllegalTransition(job_id, job.status, event)
     if event is JobEvent.REPLAY and job.unique_key:

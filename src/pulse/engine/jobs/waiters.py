@@ -1,8 +1,8 @@
-"""How do many callers learn that a job is over, without each of them asking?
+"""How do many callers learn that a job is finished, without a query by each of them?
 
-One loop asks for all of them: a single statement names those that are over, and only these are read. What ends in this
-process is heard of and read at once. What ends elsewhere is found by asking every tenth of a second, or less often if
-asking has become slow. While nobody waits, nothing is asked.
+One loop asks for all of them: a single statement returns the ids of finished jobs, and only these are read. Jobs that
+end in this process are read at once. Those that end elsewhere are found by asking every tenth of a second, or less
+often if the statement has become slow. While no caller waits, nothing is asked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 MAX_WAITERS = 10_000
 LOOK_EVERY = 0.1  # seconds
 LOOK_SHARE = 0.2  # of the time, at most
-NOBODY = timedelta(hours=1)  # until the first one comes, who wakes the loop
+LONGEST_SLEEP = timedelta(hours=1)  # while no caller waits; the first one that comes runs the loop
 
 
 class Waiters:
-    """Everybody in this process who waits for the end of a job."""
+    """The callers in this process that wait for the end of a job."""
 
     def __init__(self, engine: Engine, *, limit: int = MAX_WAITERS) -> None:
         self.loop = Loop("wait", self.step)
@@ -37,28 +37,28 @@ class Waiters:
         self._limit = limit
         self._waiting: dict[UUID, set[asyncio.Future[Job | None]]] = defaultdict(set)
         self._count = 0
-        self._heard: set[UUID] = set()
+        self._ended: set[UUID] = set()
         self._look_at = 0.0
         self._is_closed = False
-        engine.claims.on_end(self.hear)
-        engine.jobs.on_end(self.hear)
-        engine.duties.on_dead_letter(lambda job_id: self.hear([job_id]))
+        engine.claims.on_end(self.mark_ended)
+        engine.jobs.on_end(self.mark_ended)
+        engine.duties.on_dead_letter(lambda job_id: self.mark_ended([job_id]))
 
     def enter(self, job_id: UUID) -> Waiter:
-        """Begin to wait. Look at the job after this and not before, or its end may fall in between unseen."""
+        """Return a context manager that waits. Read the job within it and not before, or its end may be missed."""
         if self._count >= self._limit:
             raise LimitReached(
-                f"{self._limit} callers wait for jobs here already: ask another server, or a little later"
+                f"at most {self._limit} callers may wait for jobs at this server: ask another one, or try again later"
             )
         return Waiter(self, job_id)
 
-    def hear(self, job_ids: Iterable[UUID]) -> None:
-        if self._waiting and (heard := self._waiting.keys() & set(job_ids)):
-            self._heard |= heard
+    def mark_ended(self, job_ids: Iterable[UUID]) -> None:
+        if self._waiting and (ended := self._waiting.keys() & set(job_ids)):
+            self._ended |= ended
             self.loop.run_within(timedelta())
 
     def close(self) -> None:
-        """Let everybody go: this process is about to end, and they can ask another."""
+        """End all waits, because this process is about to end. The callers can ask another one."""
         self._is_closed = True
         for futures in self._waiting.values():
             for future in futures:
@@ -66,13 +66,13 @@ class Waiters:
 
     async def step(self) -> timedelta:
         if not self._waiting:
-            return NOBODY
+            return LONGEST_SLEEP
         started = time.monotonic()
-        is_full = started >= self._look_at
-        heard, self._heard = self._heard, set()
-        wanted = list(self._waiting) if is_full else list(heard & self._waiting.keys())
+        asks_for_all = started >= self._look_at
+        ended, self._ended = self._ended, set()
+        wanted = list(self._waiting) if asks_for_all else list(ended & self._waiting.keys())
         self._deliver(await self._jobs.get_finished(wanted) if wanted else {})
-        if is_full:
+        if asks_for_all:
             took = time.monotonic() - started
             self._look_at = started + took + max(LOOK_EVERY, took / LOOK_SHARE)
         return timedelta(seconds=max(0.0, self._look_at - time.monotonic()))
@@ -99,7 +99,7 @@ class Waiters:
 
 
 class Waiter:
-    """One caller, from the moment it waits."""
+    """One caller that waits for a job."""
 
     def __init__(self, waiters: Waiters, job_id: UUID) -> None:
         self._waiters = waiters
@@ -113,7 +113,7 @@ class Waiter:
         self._waiters._remove(self._job_id, self._future)
 
     async def wait(self, patience: timedelta) -> Job | None:
-        """The job once it is over; None if that takes longer, or nobody will know here any more."""
+        """Return the job once it is finished, or None if that takes longer or this process is about to end."""
         await asyncio.wait([self._future], timeout=patience.total_seconds())
         return self._future.result() if self._future.done() else None
 

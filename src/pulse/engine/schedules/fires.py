@@ -1,8 +1,8 @@
-"""How do schedules fire? Lock what is due, decide, and write it all down in one transaction.
+"""How do schedules fire? One transaction locks the due ones, decides about them, and writes the decisions down.
 
-No leader: rows that another process holds are passed over, and an occurrence makes one job whoever gets there first
-(docs/decisions/0025). A batch the database refuses is halved until the schedule it refuses stands alone; that one is
-parked with its error, and the others have fired.
+There is no leader: rows that another process has locked are skipped, and an occurrence makes one job whichever process
+is first (docs/decisions/0025). A batch that the database refuses is halved until the schedule to blame stands alone;
+that one is parked with its error, and the others fire.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pulse.model.decisions.firing import (
     DueSchedule,
     FireDecision,
     FireNote,
-    broken,
     decide,
+    decide_broken,
     is_owed,
-    jittered,
-    passed_over,
+    jitter_start,
+    note_passed_over,
     regular_successor,
 )
 from pulse.model.ids import fire_id
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.schedules")
 
-LANES = 3  # while batches are full: one is decided here while the database writes the others
+LANES = 3  # concurrent batches while they are full: one is decided here while the database writes the others
 IN_A_ROW = 10  # batches of a lane: less than a second
-PATIENCE = 0.005  # seconds for which others that share the loop can wait
-MAX_JOBS = 5_000  # of one transaction: a quarter of a second, where 1,000 schedules may have 1,000 each to replay
-LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and wakes this one when something is due
+PATIENCE = 0.005  # seconds for which deciding may block the event loop
+MAX_JOBS = 5_000  # of one transaction: a quarter of a second. 1,000 schedules may have 1,000 each to replay
+LONGEST_SLEEP = timedelta(minutes=1)  # the promote duty looks more often, and runs this one when something is due
 AT_ONCE = timedelta()
 NOTHING = FireResult(0, [])
 
@@ -60,7 +60,7 @@ Decide = Callable[[DueSchedule, datetime], FireDecision]
 
 
 class RefusedSchedules(Exception):
-    """The database refused what these schedules would have made."""
+    """Schedules whose jobs or rows the database refused."""
 
     def __init__(self, ids: Sequence[UUID], reason: str) -> None:
         super().__init__(reason)
@@ -78,10 +78,10 @@ class FireDuty:
         self._notifications = notifications
         self._tick = database.settings.schedule_tick
         self._batch = database.settings.schedule_batch
-        self._has_more = False  # more was due than one transaction takes
+        self._has_more = False  # more schedules were due than fit into one transaction
 
     async def step(self) -> timedelta:
-        """Fire what is due; answers with how long until the next is."""
+        """Fire the due schedules, and return how long until the next is due."""
         peek = await self._database.run_duty(peeks.peek_schedules)
         if peek.is_buffering:
             await self.fire_buffered()
@@ -90,11 +90,12 @@ class FireDuty:
             return wait
         if peek.until_due > AT_ONCE:
             return min(wait, peek.until_due)
-        # Looked at before and after: what falls due in between is not taken for what another process has.
-        return AT_ONCE if await self._fire_side_by_side() else self._tick
+        # After a batch, look again at once: a schedule that fell due meanwhile is not one that another process has.
+        return AT_ONCE if await self._fire_in_lanes() else self._tick
 
-    async def _fire_side_by_side(self) -> int:
-        """A batch; while there are more, several lanes of them, for as long as a stop can wait."""
+    async def _fire_in_lanes(self) -> int:
+        """Fire a batch and, if more are due, batches in several lanes, for no longer than a stop can wait. Return how
+        many were due in the first batch."""
         self._has_more = False
         fired = await self.fire_due()
         if self._has_more:
@@ -109,23 +110,23 @@ class FireDuty:
                 break
 
     async def fire_due(self) -> int:
-        """One batch; answers with how many were due."""
+        """Fire one batch of due schedules, and return how many it had."""
         return await self._fire(lambda conn: fires_store.due_schedules(conn, limit=self._batch), decide)
 
     async def fire_buffered(self) -> int:
-        """The occurrences that waited for a job which has finished."""
+        """Fire buffered occurrences whose earlier job has finished, and return how many."""
         return await self._fire(lambda conn: fires_store.unbuffered_schedules(conn, limit=self._batch), decide)
 
     async def _fire(self, read: Read, choose: Decide, *, careful: bool = False) -> int:
         try:
             return await self._fire_together(read, choose, careful=careful)
         except RefusedSchedules as error:
-            if not careful:  # one of them may have fired already, by a backfill say
+            if not careful:  # an occurrence may have a job already, for example from a backfill
                 return await self._fire(_among(error.ids), choose, careful=True)
             return await self._fire_apart(error)
 
     async def _fire_apart(self, refused: RefusedSchedules) -> int:
-        """Half by half, until the one that is refused stands alone."""
+        """Fire refused schedules in halves, until the one to blame stands alone. Return how many were handled."""
         if len(refused.ids) == 1:
             return await self._park(refused)
         middle = len(refused.ids) // 2
@@ -138,9 +139,9 @@ class FireDuty:
         log.warning("schedule %s cannot fire and is parked: %s", refused.ids[0], refused)
         try:
             return await self._fire_together(
-                _among(refused.ids), lambda due, _: broken(due, str(refused)), careful=True
+                _among(refused.ids), lambda due, _: decide_broken(due, str(refused)), careful=True
             )
-        except RefusedSchedules as error:  # the others must not wait for it
+        except RefusedSchedules as error:  # it must not keep the others from firing
             log.error("schedule %s cannot be parked: %s", refused.ids[0], error)  # noqa: TRY400
             return 0
 
@@ -150,14 +151,14 @@ class FireDuty:
             if not due:
                 return [], []
             self._has_more |= len(due) >= self._batch
-            batch = await _write_down(await _with_busy(conn, due), choose, careful=careful)
+            batch = await _decide_all(await _with_busy(conn, due), choose, careful=careful)
             if careful:
                 batch = await _without_taken(conn, batch)
             try:
                 fired = await batch.fire(conn)
             except fires_store.RefusedByDatabase as error:
                 raise RefusedSchedules([each.id for each in due], str(error)) from error
-            assert fired.moved == batch.schedules, "a schedule that is locked was changed"
+            assert fired.moved == batch.schedules, "a locked schedule has changed"
             self._has_more |= batch.schedules < len(due)
             return due[: batch.schedules], fired.ready
 
@@ -169,13 +170,13 @@ class FireDuty:
     def _note_lateness(self, fired: Sequence[DueSchedule]) -> None:
         for due_at, together in groupby(fired, attrgetter("next_run_at")):
             first = next(together)
-            if due_at is not None and due_at <= first.now:  # not those that waited for another job
+            if due_at is not None and due_at <= first.now:  # buffered ones waited for a job and were not late
                 late = (first.now - due_at).total_seconds()
                 self._instruments.fires.note(late, times=1 + sum(1 for _ in together))
 
 
 class FireBatch(NamedTuple):
-    """What was decided, as rows."""
+    """The decisions of one transaction, as rows."""
 
     regular: list[RegularFire]
     plans: list[Plan]
@@ -197,7 +198,8 @@ class FireBatch(NamedTuple):
 
 
 async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[DueSchedule]:
-    """Asked once they are locked: the statement that locked them reads as of its beginning, before others committed."""
+    """Return the schedules with `is_busy` set. This is read after they are locked, since the statement that locked them
+    does not see what others have committed since its beginning."""
     careful = [each.id for each in due if each.overlap != Overlap.ALLOW]
     if not careful:
         return due
@@ -206,14 +208,14 @@ async def _with_busy(conn: Connection, due: Sequence[DueSchedule]) -> Sequence[D
 
 
 async def log_passed_over(conn: Connection, schedules: Sequence[Schedule], reason: str, now: datetime) -> None:
-    """What is due of these and will not be fired still leaves its line."""
-    lines = [_line(each.id, note) for each in schedules for note in passed_over(each, reason, now)]
+    """Log the due occurrences of these schedules that will not fire."""
+    lines = [_line(each.id, note) for each in schedules for note in note_passed_over(each, reason, now)]
     if lines:
         await fires_store.fire_schedules(conn, plans=[], jobs=[], notes=lines, cause="timetable")
 
 
 async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> datetime | None:
-    """Where the cursor of a paused schedule goes when it is resumed. What it passes over leaves its line."""
+    """Return the new cursor of a paused schedule that is resumed, and log the occurrences that it passes over."""
     if schedule.timed.kind == "once" and await has_fired(conn, schedule):
         return None
     if is_owed(schedule, now):
@@ -224,7 +226,7 @@ async def resume_at(conn: Connection, schedule: Schedule, now: datetime) -> date
 
 
 async def has_fired(conn: Connection, schedule: Schedule) -> bool:
-    """Whether the occurrence at its cursor has its job already, by a backfill."""
+    """Tell whether the occurrence at its cursor has a job already, from a backfill."""
     cursor = schedule.next_run_at
     if cursor is None:
         return False
@@ -236,14 +238,15 @@ def _line(schedule_id: UUID, note: FireNote) -> FireNoteRow:
     return FireNoteRow(schedule_id, note.occurrence, note.outcome, note.reason, note.occurrences, newest)
 
 
-async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bool) -> FireBatch:
-    """What was decided about each, as far as one transaction goes. If careful, nothing is taken for the usual."""
+async def _decide_all(due: Sequence[DueSchedule], choose: Decide, *, careful: bool) -> FireBatch:
+    """Return the decisions about as many schedules as fit into one transaction. If careful, none takes the short way of
+    regular fires."""
     batch = FireBatch([], [], [], [])
     room, rested_at = MAX_JOBS, time.monotonic()
     for each in due:
         if room <= 0:
             break
-        if time.monotonic() - rested_at > PATIENCE:  # a thousand that missed days take a second to decide
+        if time.monotonic() - rested_at > PATIENCE:  # a thousand schedules that missed days take a second to decide
             await asyncio.sleep(0)
             rested_at = time.monotonic()
         following = None if careful else _following(each)
@@ -251,35 +254,35 @@ async def _write_down(due: Sequence[DueSchedule], choose: Decide, *, careful: bo
             batch.regular.append(_regular_fire(each, following))
             room -= 1
         else:
-            room -= _write_down_one(batch, each, _decided(each, choose))
+            room -= _add_decision(batch, each, _decide_one(each, choose))
     return batch
 
 
 async def _without_taken(conn: Connection, batch: FireBatch) -> FireBatch:
-    """Leave out the occurrences whose ids other jobs have, each with a line that says so. Only the server makes such
-    ids, but one may have been given to a job before that was so, or by hand."""
+    """Leave out occurrences whose ids other jobs have, and log each of them. Only the server makes such ids, but an
+    older release or SQL may have given one to a job."""
     taken = await fires_store.taken_occurrences(conn, batch.jobs) if batch.jobs else set()
     if not taken:
         return batch
     jobs = [each for each in batch.jobs if each.job_id not in taken]
-    lost = [each for each in batch.jobs if each.job_id in taken]
-    for each in lost:
+    left_out = [each for each in batch.jobs if each.job_id in taken]
+    for each in left_out:
         log.error("schedule %s makes no job for %s: another job has its id, %s", *each[:3])
     count = Counter(each.schedule_id for each in jobs)
     last = {each.schedule_id: each.occurrence for each in jobs}
     plans = [plan._replace(fired=count[plan.id], last=last.get(plan.id)) for plan in batch.plans]
-    lines = [_line(each.schedule_id, _taken(each)) for each in lost]
+    lines = [_line(each.schedule_id, _note_taken(each)) for each in left_out]
     return FireBatch(batch.regular, plans, jobs, batch.notes + lines)
 
 
-def _taken(job: JobToFire) -> FireNote:
+def _note_taken(job: JobToFire) -> FireNote:
     return FireNote(job.occurrence, FireOutcome.SKIPPED, f"error: another job has its id, {job.job_id}")
 
 
 def _following(due: DueSchedule) -> datetime | None:
     try:
         return regular_successor(due)
-    except Exception:  # whatever it is, the decision says it
+    except Exception:  # the decision meets the same error, and reports it
         return None
 
 
@@ -289,30 +292,30 @@ def _regular_fire(due: DueSchedule, following: datetime) -> RegularFire:
     return due.id, at, following, fire_id(due.id, at, due.bucket)
 
 
-def _write_down_one(batch: FireBatch, due: DueSchedule, firing: FireDecision) -> int:
-    """Answers with how many rows that makes, lines of the log aside."""
-    fires = firing.fires
+def _add_decision(batch: FireBatch, due: DueSchedule, decision: FireDecision) -> int:
+    """Add a decision to the batch, and return how many rows it has, without lines of the log."""
+    fires = decision.fires
     last = fires[-1] if fires else None
-    rest = (firing.status, firing.error, firing.buffered_for)
-    batch.plans.append(Plan(due.id, due.next_run_at, firing.next_run_at, *rest, len(fires), last))
-    batch.jobs.extend(_made(due, firing))
-    batch.notes.extend(_line(due.id, note) for note in firing.notes)
+    rest = (decision.status, decision.error, decision.buffered_for)
+    batch.plans.append(Plan(due.id, due.next_run_at, decision.next_run_at, *rest, len(fires), last))
+    batch.jobs.extend(_jobs_to_fire(due, decision))
+    batch.notes.extend(_line(due.id, note) for note in decision.notes)
     return 1 + len(fires)
 
 
-def _made(due: DueSchedule, firing: FireDecision) -> list[JobToFire]:
+def _jobs_to_fire(due: DueSchedule, decision: FireDecision) -> list[JobToFire]:
     return [
-        JobToFire(due.id, at, fire_id(due.id, at, due.bucket), jittered(due, at, firing.next_run_at))
-        for at in firing.fires
+        JobToFire(due.id, at, fire_id(due.id, at, due.bucket), jitter_start(due, at, decision.next_run_at))
+        for at in decision.fires
     ]
 
 
-def _decided(due: DueSchedule, choose: Decide) -> FireDecision:
+def _decide_one(due: DueSchedule, choose: Decide) -> FireDecision:
     try:
         return choose(due, due.now)
-    except Exception as error:  # whatever it is, the others of the batch are not to blame
-        log.exception("schedule %s cannot be read and is parked", due.id)
-        return broken(due, f"{type(error).__name__}: {error}")
+    except Exception as error:  # no error of one schedule may keep the others of the batch from firing
+        log.exception("schedule %s cannot be evaluated and is parked", due.id)
+        return decide_broken(due, f"{type(error).__name__}: {error}")
 
 
 def _among(ids: Sequence[UUID]) -> Read:

@@ -1,8 +1,8 @@
 """How do the schedules that code declares get into the database?
 
-All of an app's at once, in one transaction that no other sync of the app can be beside. What is gone from the code is
-disabled in the same moment in which what is new appears, and a new schedule's first occurrence lies after that moment:
-so a schedule that was renamed never fires twice for one occurrence.
+All schedules of an app are written in one transaction, and no other sync of the app runs at the same time. Schedules
+that are gone from the code are disabled at the instant at which new ones appear, and the first occurrence of a new one
+lies after that instant: so a schedule that was renamed never fires twice for one occurrence.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Sync:
         _check_names(declared)
 
     async def run(self, conn: Connection, *, deploy: int | None, prune: bool, dry_run: bool) -> SyncReport:
-        self.written = []  # what an earlier try made of what it read may no longer be so
+        self.written = []  # forget an earlier try: its decisions may rest on rows that have changed since
         if not dry_run:
             _check_order(self._app, deploy, await changes.note_deploy(conn, app=self._app))
-        elif deploy is not None:  # without a number, one only wants to know what differs
+        elif deploy is not None:  # a dry run without a number only asks what differs
             _check_order(self._app, deploy, await changes.find_deploy(conn, app=self._app))
         now = await read_clock(conn)
         names = [name for each in self._declared for name in (each.schedule.name, *each.aliases)]
@@ -59,22 +59,22 @@ class Sync:
         if dry_run:
             self.written = []
             return report
-        gone = {*report.deleted}
-        await changes.delete_schedules(conn, ids=[schedule.id for schedule in found if schedule.name in gone])
+        deleted = {*report.deleted}
+        await changes.delete_schedules(conn, ids=[schedule.id for schedule in found if schedule.name in deleted])
         await self._write(conn, found, now)
         await changes.confirm_deploy(conn, app=self._app, deploy=deploy)
         return report
 
     async def _write(self, conn: Connection, found: Sequence[Schedule], now: datetime) -> None:
-        """Those that were there first: one of them may give its name to a new one."""
+        """Write changed schedules before new ones, since a new one may have the old name of a changed one."""
         before = {schedule.id: schedule for schedule in found}
         changed = [schedule for schedule in self.written if schedule.id in before]
         new = [schedule for schedule in self.written if schedule.id not in before]
         moved = [before[each.id] for each in changed if before[each.id].next_run_at != each.next_run_at]
         await log_passed_over(conn, moved, "changed in code", now)
         await changes.update_schedules(conn, changed, buckets=[self._bucket_of(each) for each in changed])
-        made = await changes.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
-        if taken := {each.name for each in new} - {each.name for each in made}:
+        inserted = await changes.insert_schedules(conn, new, buckets=[self._bucket_of(each) for each in new])
+        if taken := {each.name for each in new} - {each.name for each in inserted}:
             raise ScheduleExists(min(taken), "owner, since a moment ago")
 
     async def _plan(
@@ -102,7 +102,7 @@ class Sync:
         return report
 
     def _known(self, each: Declared, by_name: dict[str, Schedule]) -> Schedule | None:
-        """The row of a declared schedule, under its name or an older one."""
+        """Return the row of a declared schedule, under its name or an alias, or None if it is new."""
         for name in (each.schedule.name, *each.aliases):
             schedule = by_name.get(name)
             if schedule is None:
@@ -110,7 +110,7 @@ class Sync:
             if schedule.app == self._app:
                 return schedule
             if name == each.schedule.name:
-                raise ScheduleOwned(name, schedule.app, f"so {self._app} needs another name for its own")
+                raise ScheduleOwned(name, schedule.app, f"give the one in {self._app} another name")
         return None
 
     def _plan_known(
@@ -129,7 +129,7 @@ class Sync:
         elif not is_renamed:
             report.unchanged.append(new.name)
             return
-        if schedule.status is ScheduleStatus.COMPLETED and not is_changed:  # over, as its code says: it stays so
+        if schedule.status is ScheduleStatus.COMPLETED and not is_changed:  # it stays completed
             self.written.append(msgspec.structs.replace(schedule, name=new.name, updated_at=now))
         else:
             self.written.append(redefine(schedule, new, now, retime=is_retimed(schedule, new, now)))
@@ -153,12 +153,14 @@ def _check_names(declared: Sequence[Declared]) -> None:
 
 
 def _check_order(app: str, deploy: int | None, known: Deploy | None) -> None:
-    """An older deploy that starts late must not undo what a newer one has declared."""
+    """Refuse a deploy that is older than the last one: one that starts late must not undo what a newer declared."""
     if known is None or known.deploy is None:
         return
     if deploy is None:
-        raise StaleDeploy(app, f"deploy {known.deploy} gave its number, so every one has to: --deploy NUMBER")
+        raise StaleDeploy(
+            app, f"deploy {known.deploy} gave its number, so later ones must give theirs: --deploy NUMBER"
+        )
     if deploy < known.deploy:
         raise StaleDeploy(
-            app, f"deploy {known.deploy} declared them on {known.synced_at:%Y-%m-%d %H:%M}, and this is {deploy}"
+            app, f"deploy {known.deploy} declared them at {known.synced_at:%Y-%m-%d %H:%M}, and this is {deploy}"
         )

@@ -1,6 +1,6 @@
-"""What can be done with schedules? Each use case is one transaction over the rows it names, decided by database time.
+"""What can callers do with schedules? Each use case is one transaction over the rows it names, by the database's time.
 
-A schedule is named by its name, or by its id.
+A schedule is looked up by its name or its id.
 """
 
 from __future__ import annotations
@@ -77,22 +77,22 @@ class Schedules:
         self._redaction = database.settings.redaction
         self._mint = Mint()
         self._topic: str | None = None
-        self._may_know: Callable[[str], bool] = lambda _topic: True
+        self._may_see: Callable[[str], bool] = lambda _topic: True
 
     # --- callers whose rights are limited
 
     def checked_for(self, topic: str) -> Schedules:
-        """Return these use cases for a caller whose right was checked for jobs of a topic. The check was made on a row
-        that was read before: a schedule that has moved to another topic meanwhile is left alone."""
+        """Return these use cases for a caller whose right was checked for jobs of a topic. The topic was read from the
+        row before, so a schedule that has moved to another topic meanwhile is refused."""
         own = copy(self)
         own._topic = topic
         return own
 
-    def told_to(self, may_know: Callable[[str], bool]) -> Schedules:
-        """Return these use cases for a caller who is told how another schedule of a name differs only if it may know of
-        jobs of that topic: by the fields that differ, anybody could guess what a payload says."""
+    def disclosing_to(self, may_see: Callable[[str], bool]) -> Schedules:
+        """Return these use cases for a caller who may learn how an existing schedule differs only if it may see jobs of
+        that topic. The names of the differing fields would let anybody guess the payload."""
         own = copy(self)
-        own._may_know = may_know
+        own._may_see = may_see
         return own
 
     # --- reading
@@ -107,7 +107,7 @@ class Schedules:
     async def list_page(
         self, wanted: ScheduleFilter | None = None, *, after: str | None = None, limit: int = 50
     ) -> SchedulePage:
-        """A page of schedules, by name."""
+        """Return a page of schedules, by name."""
         check_limit(limit)
         wanted = wanted or ScheduleFilter()
         found = await self._database.run(
@@ -117,12 +117,13 @@ class Schedules:
         return SchedulePage(await self._each_masked(found[:limit]), following)
 
     async def search(self, wanted: ScheduleSearch, *, after: str | None = None, limit: int = 50) -> SchedulePage:
-        """A page by name, for people: it looks at a bounded number, so it may be short and still have a next one."""
+        """Return a page of search results, by name. A page reads a limited number of rows, so it may be short and not
+        the last."""
         page = await self._database.run(lambda conn: search_schedules(conn, wanted, after=after, limit=limit))
         return SchedulePage(await self._each_masked(page.schedules), page.next)
 
     async def due_until(self, until: timedelta, *, limit: int) -> tuple[datetime, list[Schedule]]:
-        """The time, and the schedules that fire next within so long from it."""
+        """Return the time, and the schedules that fire next within `until` from then."""
 
         async def work(conn: Connection) -> tuple[datetime, list[Schedule]]:
             now = await read_clock(conn)
@@ -133,7 +134,7 @@ class Schedules:
         return now, await self._each_masked(found)
 
     async def lateness(self, schedules: Sequence[Schedule]) -> dict[UUID, timedelta]:
-        """How late each of them fired last, as far as the log still knows."""
+        """Return how late each of them last fired, if the log still has it."""
         fired = {each.id: each.last_run_at for each in schedules if each.last_run_at is not None}
         seen = await self._database.run(
             lambda conn: fire_log.last_fires(conn, ids=list(fired), occurrences=list(fired.values()))
@@ -141,8 +142,8 @@ class Schedules:
         return {own_id: max(timedelta(), at - fired[own_id]) for own_id, at in seen.items()}
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
-        """What became of its occurrences, newest first. Of one that was deleted, by its id, as long as the log is
-        kept."""
+        """Return the outcomes of its occurrences, newest first. Those of a deleted schedule can be read by its id as
+        long as the log is kept."""
         check_limit(limit)
         before = _read_cursor(after) if after else LAST
 
@@ -154,11 +155,12 @@ class Schedules:
         return FirePage(found[:limit], _write_cursor(found[limit - 1]) if len(found) > limit else None)
 
     async def find_logged(self, name: str | UUID) -> tuple[UUID, str | None]:
-        """The id of a schedule, and the topic of its jobs; no topic: it was deleted, and the log still has its past."""
+        """Return the id of a schedule and the topic of its jobs. The topic is None if it was deleted and only the log
+        still has it."""
         return await self._database.run(lambda conn: _find_logged(conn, name))
 
     async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]:
-        """The next occurrences of a schedule, as long as nothing is changed."""
+        """Return the next occurrences of a schedule if nothing changes."""
 
         async def work(conn: Connection) -> list[Occurrence]:
             schedule = _only(await lists.find_schedules(conn, *_key(name)), name)
@@ -166,7 +168,7 @@ class Schedules:
             if schedule.next_run_at is None:
                 return []
             now = await read_clock(conn)
-            is_due = schedule.paused_at is None and schedule.next_run_at <= now  # it fires in a moment
+            is_due = schedule.paused_at is None and schedule.next_run_at <= now  # it is about to fire
             is_due = is_due or (is_owed(schedule, now) and not await has_fired(conn, schedule))
             return _preview(schedule.timed, left, schedule.next_run_at - MOMENT if is_due else now)
 
@@ -174,7 +176,7 @@ class Schedules:
         return await self._database.run(work)
 
     async def preview_new(self, new: NewSchedule, *, n: int = 10) -> list[Occurrence]:
-        """The occurrences that a schedule would have if it were made now."""
+        """Return the occurrences that a schedule would have if it were made now."""
         check_preview(n)
         now = await self._database.run(read_clock)
         timed = new.timed(now)
@@ -184,7 +186,7 @@ class Schedules:
     # --- changing
 
     async def create(self, new: NewSchedule) -> tuple[Schedule, bool]:
-        """The schedule, and whether it is new. Creating the same again changes nothing."""
+        """Return the schedule, and whether it is new. To create the same schedule again changes nothing."""
         await refuse_masked_each(self._redaction, [new.job.payload])
         schedule_id = self.mint_id()
 
@@ -197,36 +199,36 @@ class Schedules:
                     return made[0], True
                 found = await lists.find_schedules(conn, [new.name])
             known = _only(found, new.name)
-            if not self._may_know(known.job.routed_topic):
+            if not self._may_see(known.job.routed_topic):
                 raise ScheduleExists(new.name)
             if known.app is not None:
                 raise ScheduleOwned(new.name, known.app, "choose another name")
             [is_same_payload] = await compare_payloads(conn, [(known.job.payload, new.job.payload)])
             if differs := differences(known, new, now, is_same_payload=is_same_payload):
                 raise ScheduleExists(new.name, " and ".join(differs))
-            return known, known.id == schedule_id  # ours, if the answer to a first try was lost
+            return known, known.id == schedule_id  # an earlier try of this call made it if the ids are equal
 
         schedule, is_new = await self._database.run_together(work)
-        return await self._masked(self._told_of(schedule)), is_new
+        return await self._masked(self._notify(schedule)), is_new
 
     async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
-        """Change some fields. What was fired stays; a new timetable counts from now."""
+        """Change some fields of a schedule. A new timetable counts from now."""
         if isinstance(payload := changes.get("payload"), str):
             await refuse_masked_each(self._redaction, [payload], is_edit=True)
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.app is not None:
-                raise ScheduleOwned(schedule.name, schedule.app, "change it there and sync")
+                raise ScheduleOwned(schedule.name, schedule.app, "change it in the code and sync")
             now = await read_clock(conn)
-            changed = _edited(schedule, changes, now)
+            changed = _apply_edit(schedule, changes, now)
             if changed.next_run_at != schedule.next_run_at:
                 await log_passed_over(conn, [schedule], "edited", now)
             await changes_store.update_schedules(conn, [changed], buckets=[self.bucket_of(changed)])
 
-        return self._told_of(await self._change(name, work))
+        return self._notify(await self._change(name, work))
 
     async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
-        """Fire nothing until it is resumed."""
+        """Pause a schedule: it does not fire until it is resumed."""
         check_kind("reason", reason, str)
         if reason:
             check_text("reason", reason, 2_000)
@@ -237,35 +239,35 @@ class Schedules:
         return await self._change(name, work)
 
     async def resume(self, name: str | UUID) -> Schedule:
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for, except by a schedule
-        that has only the one."""
+        """Resume a schedule with its first occurrence after now. Occurrences during the pause are skipped, except that
+        of a once schedule."""
 
         async def work(conn: Connection, schedule: Schedule) -> None:
             if schedule.paused_at is None:
                 return
             following, status = schedule.next_run_at, schedule.status
             if following is not None:
-                with _readable():
+                with _as_invalid_schedule():
                     following = await resume_at(conn, schedule, await read_clock(conn))
                 status = ScheduleStatus.ACTIVE if following else ScheduleStatus.COMPLETED
             await changes_store.resume_schedule(conn, id=schedule.id, next=following, status=status)
 
-        return self._told_of(await self._change(name, work))
+        return self._notify(await self._change(name, work))
 
     async def delete(self, name: str | UUID) -> Schedule:
-        """Remove it. The jobs it has made stay."""
+        """Delete a schedule. The jobs it has made stay."""
 
         async def work(conn: Connection) -> Schedule:
             schedule = await self._lock(conn, name)
             if schedule.app is not None and schedule.status is not ScheduleStatus.DISABLED:
-                raise ScheduleOwned(schedule.name, schedule.app, "remove it there and sync, or pause it")
+                raise ScheduleOwned(schedule.name, schedule.app, "remove it from the code and sync, or pause it")
             await changes_store.delete_schedules(conn, ids=[schedule.id])
             return schedule
 
         return await self._masked(await self._database.run_together(work))
 
     async def _change(self, name: str | UUID, work: Callable[[Connection, Schedule], Awaitable[None]]) -> Schedule:
-        """With the schedule's row held; answers with it as it then stands."""
+        """Call `work` with the schedule's row locked, and return the schedule as it is afterwards."""
 
         async def inside(conn: Connection) -> Schedule:
             schedule = await self._lock(conn, name)
@@ -277,48 +279,48 @@ class Schedules:
     # --- firing by hand
 
     async def trigger(self, name: str | UUID, *, job_id: UUID | None = None) -> Fire:
-        """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes
-        one; the last twelve bits of the id become the bucket of its topic."""
-        minted = job_id or self.mint_id()  # before: the work below may be done twice
+        """Make a job now, in addition to the timetable, regardless of pause and overlap. A call repeated with the same
+        id makes only one. The last twelve bits of the id become the bucket of its topic."""
+        minted = job_id or self.mint_id()  # made here, since `work` may run twice
 
         async def work(conn: Connection) -> tuple[Fire, list[ReadyTopic]]:
             schedule = await self._lock(conn, name)
             bucket = self.bucket_of(schedule)
             own = in_bucket(minted, bucket)
             if known := (await get_jobs(conn, bucket=bucket, ids=[own])).get(own):
-                return _triggered(schedule, known), []
+                return _repeated_trigger(schedule, known), []
             now = await read_clock(conn)
-            if _is_occurrence(schedule, now):  # that instant is the timetable's own
+            if _is_occurrence(schedule, now):  # that instant belongs to the timetable
                 now += MOMENT
             while await fire_log.fired_occurrences(conn, schedule_id=schedule.id, occurrences=[now]):
-                now += MOMENT  # an instant makes one job, and this one has made its own
-            _, ready = await self._make(conn, schedule, [now], cause="trigger", job_id=own)
-            return _fire_by_hand(now, own), ready
+                now += MOMENT  # an instant makes only one job, and this one has one
+            _, ready = await self._make_jobs(conn, schedule, [now], cause="trigger", job_id=own)
+            return _trigger_fire(now, own), ready
 
-        return await self._make_and_wake(work)
+        return await self._run_and_notify(work)
 
     async def backfill(
         self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
-        """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
+        """Make the missing jobs of past occurrences, from `start` up to but not including `end`."""
         check_stretch(start, end, limit)
 
         async def work(conn: Connection) -> tuple[Backfill, list[ReadyTopic]]:
             schedule = await self._lock(conn, name)
             if end > (now := await read_clock(conn)):
-                raise InvalidOption("end", end.isoformat(), f"be at most now, {now.isoformat()}")
-            with _readable():
-                occurrences = _stretch(schedule, start, end, limit)
+                raise InvalidOption("end", end.isoformat(), f"be now or earlier (now is {now.isoformat()})")
+            with _as_invalid_schedule():
+                occurrences = _occurrences_between(schedule, start, end, limit)
             fired = await fire_log.fired_occurrences(conn, schedule_id=schedule.id, occurrences=occurrences)
             left = [occurrence for occurrence in occurrences if occurrence not in fired]
             if dry_run or not left:
                 return Backfill(occurrences=left, job_ids=[], dry_run=dry_run), []
-            job_ids, ready = await self._make(conn, schedule, left, cause="backfill")
+            job_ids, ready = await self._make_jobs(conn, schedule, left, cause="backfill")
             return Backfill(occurrences=left, job_ids=job_ids, dry_run=False), ready
 
-        return await self._make_and_wake(work)
+        return await self._run_and_notify(work)
 
-    async def _make(
+    async def _make_jobs(
         self,
         conn: Connection,
         schedule: Schedule,
@@ -328,16 +330,16 @@ class Schedules:
         job_id: UUID | None = None,
     ) -> tuple[list[UUID], list[ReadyTopic]]:
         bucket = self.bucket_of(schedule)
-        made = [
+        jobs = [
             JobToFire(schedule.id, each, job_id or fire_id(schedule.id, each, bucket), None) for each in occurrences
         ]
         try:
-            fired = await fires.fire_schedules(conn, plans=[], jobs=made, notes=[], cause=cause)
+            fired = await fires.fire_schedules(conn, plans=[], jobs=jobs, notes=[], cause=cause)
         except fires.RefusedByDatabase as error:
             raise InvalidSchedule(f"the database refuses a job of {schedule.name!r}: {error}") from error
-        return [item.job_id for item in made], fired.ready
+        return [item.job_id for item in jobs], fired.ready
 
-    async def _make_and_wake(self, work: Callable[[Connection], Awaitable[tuple[T, list[ReadyTopic]]]]) -> T:
+    async def _run_and_notify(self, work: Callable[[Connection], Awaitable[tuple[T, list[ReadyTopic]]]]) -> T:
         answer, ready = await self._database.run_together(work)
         self._notifications.notify_ready(ready)
         return answer
@@ -353,7 +355,7 @@ class Schedules:
         prune: bool = False,
         dry_run: bool = False,
     ) -> SyncReport:
-        """Make the schedules of an app what its code says. Nobody else's are touched, nor a person's pause."""
+        """Make the schedules of an app what its code declares. Schedules of others and pauses stay as they are."""
         check_name("app", app)
         check_deploy(deploy)
         await refuse_masked_each(self._redaction, [each.schedule.job.payload for each in declared])
@@ -362,7 +364,7 @@ class Schedules:
             lambda conn: sync.run(conn, deploy=deploy, prune=prune, dry_run=dry_run)
         )
         for schedule in sync.written:
-            self._told_of(schedule)
+            self._notify(schedule)
         return report
 
     # --- shared
@@ -387,15 +389,15 @@ class Schedules:
             return list(schedules)
         return await mask_each(lambda schedule: mask_schedule(self._redaction, schedule), schedules)
 
-    def _told_of(self, schedule: Schedule) -> Schedule:
-        """Those who fire must not sleep past its first occurrence."""
+    def _notify(self, schedule: Schedule) -> Schedule:
+        """Notify the processes that fire schedules, so that none sleeps past its first occurrence."""
         if schedule.next_run_at is not None and schedule.paused_at is None:
             self._notifications.notify_due_soon(schedule.next_run_at - schedule.updated_at)
         return schedule
 
 
 def _key(name: str | UUID) -> tuple[list[str], list[UUID]]:
-    """A name, or an id however it is written."""
+    """Return the names and the ids that a name or the text of an id may mean."""
     if isinstance(name, UUID):
         return [], [name]
     check_name("schedule", name)
@@ -427,54 +429,54 @@ def _is_occurrence(schedule: Schedule, instant: datetime) -> bool:
         return False
 
 
-def _triggered(schedule: Schedule, job: Job) -> Fire:
-    """The answer to a call that was answered before."""
+def _repeated_trigger(schedule: Schedule, job: Job) -> Fire:
+    """Return the answer to a call that was answered before. Refuse an id that another job has."""
     if job.schedule_id != schedule.id or job.scheduled_for is None:
         raise InvalidOption("job_id", str(job.id), "be new for each trigger (another job has it)")
-    return _fire_by_hand(job.scheduled_for, job.id)
+    return _trigger_fire(job.scheduled_for, job.id)
 
 
-def _fire_by_hand(at: datetime, job_id: UUID) -> Fire:
+def _trigger_fire(at: datetime, job_id: UUID) -> Fire:
     return Fire(occurrence=at, outcome=FireOutcome.FIRED, cause="trigger", logged_at=at, newest=at, job_id=job_id)
 
 
-def _edited(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Schedule:
+def _apply_edit(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Schedule:
     new = apply_changes(schedule.definition(), changes)
-    most = new.max_occurrences
-    if most is not None and "max_occurrences" in changes and schedule.fired >= most:
-        raise InvalidOption("max_occurrences", most, f"be more than the {schedule.fired} times it has fired")
-    # A delay counts from when it is said; anything else that is said again as it is leaves the cursor where it stands.
+    limit = new.max_occurrences
+    if limit is not None and "max_occurrences" in changes and schedule.fired >= limit:
+        raise InvalidOption("max_occurrences", limit, f"be more than the {schedule.fired} times it has fired")
+    # A delay counts from now each time it is given. Any other timetable that is given unchanged keeps the cursor.
     return redefine(schedule, new, now, retime=new.delay is not None or is_retimed(schedule, new, now))
 
 
 def _preview(timed: Timed, n: int, now: datetime) -> list[Occurrence]:
-    with _readable():
+    with _as_invalid_schedule():
         return timed.preview(n, now)
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """What was read when it was written may no longer be: its zone may be gone."""
+def _as_invalid_schedule() -> Iterator[None]:
+    """Raise InvalidSchedule for a cron expression that was valid once, but whose time zone is no longer known."""
     try:
         yield
     except InvalidCron as error:
         raise InvalidSchedule(str(error)) from None
 
 
-def _stretch(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    found: list[datetime] = []
+def _occurrences_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
+    occurrences: list[datetime] = []
     for occurrence in schedule.timed.after(start - MOMENT):
         if occurrence >= end:
             break
-        if len(found) == limit:
+        if len(occurrences) == limit:
             raise InvalidOption(
                 "limit",
                 limit,
-                f"there are more occurrences from {start.isoformat()}: give a shorter stretch or a "
-                f"larger limit, up to {MAX_BACKFILLED}",
+                f"be large enough for all occurrences from {start.isoformat()} (raise it, up to {MAX_BACKFILLED}, or "
+                "backfill a shorter time)",
             )
-        found.append(occurrence)
-    return found
+        occurrences.append(occurrence)
+    return occurrences
 
 
 def check_stretch(start: datetime, end: datetime, limit: int) -> None:
@@ -485,7 +487,7 @@ def check_stretch(start: datetime, end: datetime, limit: int) -> None:
         if instant < EARLIEST:
             raise InvalidOption(name, instant.isoformat(), "be 1970 or later")
     if start >= end:
-        raise InvalidOption("start", start.isoformat(), f"be before the end, {end.isoformat()}")
+        raise InvalidOption("start", start.isoformat(), f"be before end ({end.isoformat()})")
     check_int("limit", limit, 1, MAX_BACKFILLED)
 
 
@@ -514,4 +516,4 @@ def _read_cursor(text: str) -> tuple[datetime, str]:
             return (found.astimezone(UTC), FireOutcome(outcome).value)
     except (ValueError, OverflowError):
         pass
-    raise InvalidFilter(f"{str(text)[:60]!r} is not where a page of fires ends: give the `next` of the page before")
+    raise InvalidFilter(f"after must be the `next` of the previous page of fires, not {str(text)[:60]!r}")

@@ -1,1 +1,1 @@
-"""What happens next? Decisions as pure functions, without any I/O."""
+"""Decisions about what happens to a schedule or an alarm next, as pure functions without any I/O."""

@@ -1,4 +1,4 @@
-"""What becomes of an alarm once its wake was delivered, or was not? The whole decision, without any I/O."""
+"""What happens to an alarm after a delivery of its wake has succeeded or failed? The whole decision, without I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ERROR_LIMIT = 2_000
 
 
 class AlarmClaim(msgspec.Struct, frozen=True):
-    """An alarm whose wake is to be delivered, leased to this process; in the order of its statement's columns."""
+    """An alarm leased to this process, whose wake is to be delivered. The fields are the columns of its statement."""
 
     id: UUID
     lease_id: int
@@ -39,7 +39,7 @@ class AlarmClaim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[UUID, int]:
-        """What tells it from every other claim, also of the same alarm."""
+        """Return the key that distinguishes it from every other claim, also of the same alarm."""
         return self.id, self.lease_id
 
     @property
@@ -58,16 +58,16 @@ class AlarmClaim(msgspec.Struct, frozen=True):
         return msgspec.json.encode(body)
 
 
-class Answered(NamedTuple):
-    """What a delivery came to."""
+class DeliveryResult(NamedTuple):
+    """The result of one delivery."""
 
     error: str | None  # none: it was delivered
-    is_gone: bool = False  # the receiver wants no more of them, ever
-    retry_after: timedelta | None = None  # as the receiver asked
+    is_gone: bool = False  # the receiver wants no more wakes of this alarm
+    retry_after: timedelta | None = None  # as long as the receiver asked to wait
 
 
 class Verdict(NamedTuple):
-    """How the alarm's row is to stand."""
+    """The values that the row of the alarm is to have."""
 
     outcome: DeliveryOutcome
     status: AlarmStatus
@@ -79,73 +79,74 @@ class Verdict(NamedTuple):
 
 
 def backoff(failure_count: int) -> timedelta:
-    """30 s, doubling with each failure before this one, at most 15 minutes."""
+    """Return 30 s, doubled for each failure before this one, at most 15 minutes."""
     doubled: timedelta = FIRST_RETRY * 2 ** min(failure_count, 5)
     return min(doubled, LONGEST_RETRY)
 
 
-def decide(claim: AlarmClaim, answered: Answered, now: datetime, *, spread: float = 1.0) -> Verdict:
-    """Answers with how the row is to stand. `spread` shortens a retry's wait, so that many that failed together do not
-    come back together; nothing makes it longer than 15 minutes."""
-    if answered.error is None:
-        return _delivered(claim, now)
-    if answered.is_gone:
-        return _ended(claim, AlarmStatus.FAILED, f"{answered.error}: the receiver wants no more wakes")
+def decide(claim: AlarmClaim, result: DeliveryResult, now: datetime, *, spread: float = 1.0) -> Verdict:
+    """Return the new values of the row. `spread` shortens the wait for a retry, so that alarms that failed together are
+    not retried together. No wait is longer than 15 minutes."""
+    if result.error is None:
+        return _go_on(claim, now)
+    if result.is_gone:
+        return _end(claim, AlarmStatus.FAILED, f"{result.error}: the receiver wants no more wakes")
     if claim.failure_count >= claim.max_failures:
-        return _given_up(claim, answered.error, now)
+        return _give_up_occurrence(claim, result.error, now)
     wait = min(backoff(claim.failure_count) * spread, LONGEST_RETRY)
-    if answered.retry_after is not None:
-        wait = max(wait, min(answered.retry_after, LONGEST_RETRY))
-    return _retried(claim, answered.error, now + wait)
+    if result.retry_after is not None:
+        wait = max(wait, min(result.retry_after, LONGEST_RETRY))
+    return _retry(claim, result.error, now + wait)
 
 
 def give_up(claim: AlarmClaim, error: str) -> Verdict:
-    """For good, whatever it is."""
-    return _ended(claim, AlarmStatus.FAILED, error)
+    """Fail the alarm for good, be it a once alarm or a timetable."""
+    return _end(claim, AlarmStatus.FAILED, error)
 
 
-def _delivered(claim: AlarmClaim, now: datetime) -> Verdict:
+def _go_on(claim: AlarmClaim, now: datetime) -> Verdict:
+    """Go on with the next occurrence after a delivery, or end the alarm if there is none."""
     try:
-        following, note = _next_of(claim, now)
-    except InvalidCron as error:  # its zone has gone, say
-        return _ended(claim, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
+        following, note = _find_next(claim, now)
+    except InvalidCron as error:  # for example, its time zone is no longer known
+        return _end(claim, AlarmStatus.FAILED, str(error), DeliveryOutcome.DELIVERED)
     if following is None:
-        return _ended(claim, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)._replace(note=note)
+        return _end(claim, AlarmStatus.FIRED, None, DeliveryOutcome.DELIVERED)._replace(note=note)
     return Verdict(DeliveryOutcome.DELIVERED, AlarmStatus.ACTIVE, following, following, 0, None, note)
 
 
-def _given_up(claim: AlarmClaim, error: str, now: datetime) -> Verdict:
-    """A once alarm has failed; one of a timetable skips this occurrence and goes on with the next."""
+def _give_up_occurrence(claim: AlarmClaim, error: str, now: datetime) -> Verdict:
+    """Fail a once alarm. A timetable skips this occurrence and goes on with the next."""
     if claim.cron is None:
-        return _ended(claim, AlarmStatus.FAILED, error)
+        return _end(claim, AlarmStatus.FAILED, error)
     try:
-        following, note = _next_of(claim, now)
+        following, note = _find_next(claim, now)
     except InvalidCron as broken:
-        return _ended(claim, AlarmStatus.FAILED, f"{broken}; before that: {error}")
+        return _end(claim, AlarmStatus.FAILED, f"{broken}; before that: {error}")
     if following is None:
-        return _ended(claim, AlarmStatus.FAILED, error)._replace(note=note)
-    last = "skipped after its last retry" if claim.failure_count else "skipped: it is to have no retries"
+        return _end(claim, AlarmStatus.FAILED, error)._replace(note=note)
+    last = "skipped after its last retry" if claim.failure_count else "skipped: max_failures allows no retries"
     skipped = "; ".join(each for each in (last, note) if each)
     return Verdict(DeliveryOutcome.GIVEN_UP, AlarmStatus.ACTIVE, following, following, 0, error, skipped)
 
 
-def _retried(claim: AlarmClaim, error: str, at: datetime) -> Verdict:
-    """Climb the ladder. Where a timetable has newer occurrences by then, the retry is for the newest of them: a
-    receiver that has seen the older one, and tells repetitions by their id, would take the wake for nothing new."""
-    newest, note = _newest_by(claim, at)
+def _retry(claim: AlarmClaim, error: str, at: datetime) -> Verdict:
+    """Retry at an instant. If a timetable has newer occurrences by then, the retry is for the newest of them: a
+    receiver that has seen the older one and deduplicates by id would ignore the wake."""
+    newest, note = _find_newest(claim, at)
     failures = claim.failure_count + 1
     return Verdict(DeliveryOutcome.FAILED, AlarmStatus.ACTIVE, newest, at, failures, error, note)
 
 
-def _ended(
+def _end(
     claim: AlarmClaim, status: AlarmStatus, error: str | None, outcome: DeliveryOutcome = DeliveryOutcome.GIVEN_UP
 ) -> Verdict:
     failures = claim.failure_count + (outcome is DeliveryOutcome.GIVEN_UP)
     return Verdict(outcome, status, claim.occurrence, None, failures if error else 0, error)
 
 
-def _next_of(claim: AlarmClaim, now: datetime) -> tuple[datetime | None, str | None]:
-    """The first occurrence after now, and what is to be said of those that have passed meanwhile."""
+def _find_next(claim: AlarmClaim, now: datetime) -> tuple[datetime | None, str | None]:
+    """Return the first occurrence after now, and a note about those that have passed meanwhile."""
     if claim.cron is None:
         return None, None
     table = timetable(claim.cron, claim.tz, claim.occurrence)
@@ -155,27 +156,28 @@ def _next_of(claim: AlarmClaim, now: datetime) -> tuple[datetime | None, str | N
     if first is None or first > start:
         return following, None
     missed = table.upto(first, start)
-    return following, f"coalesced {_several(missed.total, first, missed.newest[-1])}"
+    return following, f"coalesced {_describe_occurrences(missed.total, first, missed.newest[-1])}"
 
 
-def _newest_by(claim: AlarmClaim, at: datetime) -> tuple[datetime, str | None]:
-    """The newest occurrence up to an instant, and what is to be said of those it stands for."""
+def _find_newest(claim: AlarmClaim, at: datetime) -> tuple[datetime, str | None]:
+    """Return the newest occurrence up to an instant, and a note about the older ones that it covers."""
     if claim.cron is None:
         return claim.occurrence, None
     try:
         table = timetable(claim.cron, claim.tz, claim.occurrence)
         first = table.next_after(claim.occurrence)
-    except InvalidCron:  # its zone has gone: this occurrence is owed all the same
+    except InvalidCron:  # its time zone is no longer known, but this occurrence is still to be delivered
         return claim.occurrence, None
     if first is None or first > at:
         return claim.occurrence, None
     passed = table.upto(first, at, newest=2)
     *before, newest = passed.newest
     last = before[-1] if before else claim.occurrence
-    return newest, f"coalesced {_several(passed.total, claim.occurrence, last)} into {newest.isoformat()}"
+    occurrences = _describe_occurrences(passed.total, claim.occurrence, last)
+    return newest, f"coalesced {occurrences} into {newest.isoformat()}"
 
 
-def _several(count: int, first: datetime, last: datetime) -> str:
+def _describe_occurrences(count: int, first: datetime, last: datetime) -> str:
     if count == 1:
         return f"1 occurrence ({first.isoformat()})"
     return f"{count} occurrences ({first.isoformat()} to {last.isoformat()})"

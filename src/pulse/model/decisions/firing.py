@@ -1,7 +1,7 @@
-"""What happens to a schedule whose time has come? The whole decision, without any I/O.
+"""What happens to a schedule that is due? The whole decision, without I/O.
 
-Catch-up says which of the occurrences that are due make a job, overlap which of those have to wait or go; the rest
-leave a line in the log, and the cursor goes to the first occurrence after now.
+The catch-up rule says which of the due occurrences make a job; the overlap rule says which of these have to wait or are
+skipped. The others leave a line in the log, and the cursor moves to the first occurrence after now.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pulse.model.schedules import CatchUp, FireOutcome, Overlap, Schedule, Sched
 from pulse.timing.cron import InvalidCron
 from pulse.timing.timetable import Missed, Timetable
 
-GRACE = timedelta(seconds=10)  # an occurrence is not missed, for `skip`, before it is so late
-ALLOW, SKIP = Overlap.ALLOW.value, CatchUp.SKIP.value  # members of an enum take longer to look up
+GRACE = timedelta(seconds=10)  # the catch-up rule `skip` counts an occurrence as missed when it is this late
+ALLOW, SKIP = Overlap.ALLOW.value, CatchUp.SKIP.value  # constants, because looking up members of an enum is slower
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class DueSchedule(msgspec.Struct, frozen=True, gc=False):
-    """What the decision needs to know of a schedule, in the order of its statement's columns."""
+    """The facts about a due schedule that the decision needs. The fields are the columns of its statement."""
 
     id: UUID
     bucket: int
@@ -43,7 +43,7 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
     starts_at: datetime | None
     ends_at: datetime | None
     now: datetime
-    is_busy: bool = False  # it has unfinished jobs; asked afterwards, and only where overlap matters
+    is_busy: bool = False  # it has unfinished jobs; read later, and only if the overlap rule depends on it
 
     @property
     def timetable(self) -> Timetable:
@@ -59,19 +59,19 @@ class DueSchedule(msgspec.Struct, frozen=True, gc=False):
 
 
 class FireNote(NamedTuple):
-    """A line of the log for occurrences that made no job."""
+    """A line in the log for occurrences that made no job."""
 
     occurrence: datetime
     outcome: FireOutcome
     reason: str | None
     occurrences: int = 1
-    newest: datetime | None = None  # none: as occurrence
+    newest: datetime | None = None  # none: the same as `occurrence`
 
 
 class FireDecision(NamedTuple):
-    """What is to be done about one schedule that is due."""
+    """The decision about one due schedule."""
 
-    fires: list[datetime]  # a job for each
+    fires: list[datetime]  # occurrences that make a job each
     notes: list[FireNote]
     next_run_at: datetime | None
     status: ScheduleStatus
@@ -80,9 +80,9 @@ class FireDecision(NamedTuple):
 
 
 def regular_successor(due: DueSchedule) -> datetime | None:
-    """The next occurrence of one whose cursor's occurrence fires now, with nothing more to be said, as nearly all do.
+    """Return the next occurrence of a schedule that just fires the occurrence at its cursor, as nearly all do.
 
-    None: more is to be decided.
+    Return None if more has to be decided.
     """
     cursor = due.next_run_at
     if cursor is None or due.overlap != ALLOW or due.max_occurrences is not None or due.buffered_for is not None:
@@ -95,75 +95,75 @@ def regular_successor(due: DueSchedule) -> datetime | None:
 
 def decide(due: DueSchedule, now: datetime) -> FireDecision:
     try:
-        fires, notes, following = _on_time(due, due.timetable, now)
-    except InvalidCron as error:  # it was read when it was written: its zone has gone since
-        return broken(due, str(error))
-    fires, buffered, in_the_way = _without_overlap(due, fires)
-    if in_the_way and not fires and buffered is None:  # nobody stands for the others either
+        fires, notes, following = _split_due(due, due.timetable, now)
+    except InvalidCron as error:  # it was valid when it was written, but its time zone is no longer known
+        return decide_broken(due, str(error))
+    fires, buffered, overlapping = _apply_overlap(due, fires)
+    if overlapping and not fires and buffered is None:  # no job covers the coalesced occurrences either
         notes = [note._replace(outcome=FireOutcome.SKIPPED) for note in notes]
-    notes += [FireNote(each, FireOutcome.SKIPPED, "overlap: a job before it is unfinished") for each in in_the_way]
+    notes += [FireNote(each, FireOutcome.SKIPPED, "overlap: an earlier job is unfinished") for each in overlapping]
     if due.max_occurrences is not None:
         left = max(0, due.max_occurrences - due.fired)
-        fires = fires[:left]  # with the last of them its timetable has ended: what would follow is no occurrence
+        fires = fires[:left]  # the timetable ends with the last of these, so later instants are no occurrences
         if due.fired + len(fires) >= due.max_occurrences:
             following = buffered = None
     if buffered is not None and buffered != due.buffered_for:
-        notes.append(FireNote(buffered, FireOutcome.BUFFERED, "overlap: waits for the job before it"))
+        notes.append(FireNote(buffered, FireOutcome.BUFFERED, "overlap: waits for an earlier job to end"))
     status = ScheduleStatus.ACTIVE if following is not None else ScheduleStatus.COMPLETED
     return FireDecision(fires, notes, following, status, buffered)
 
 
-def broken(due: DueSchedule, error: str) -> FireDecision:
-    """Parked: its occurrences are accounted for, and it is in nobody's way until someone mends it."""
-    given_up = [each for each in (due.buffered_for, due.next_run_at) if each is not None]
-    notes = [FireNote(each, FireOutcome.SKIPPED, "broken") for each in given_up]
+def decide_broken(due: DueSchedule, error: str) -> FireDecision:
+    """Park a schedule that cannot fire: log its due occurrences as skipped, and leave it until somebody repairs it."""
+    skipped = [each for each in (due.buffered_for, due.next_run_at) if each is not None]
+    notes = [FireNote(each, FireOutcome.SKIPPED, "broken") for each in skipped]
     return FireDecision([], notes, None, ScheduleStatus.BROKEN, error=error)
 
 
-def passed_over(schedule: Schedule, reason: str, now: datetime) -> list[FireNote]:
-    """One line for all that is due and will not be fired, because someone changed the schedule first."""
+def note_passed_over(schedule: Schedule, reason: str, now: datetime) -> list[FireNote]:
+    """Return a line for the due occurrences that will not fire because somebody changed the schedule first."""
     cursor = schedule.next_run_at
     if cursor is None or cursor > now:
         return []
     try:
         missed = schedule.timed.upto(cursor, now)
-    except InvalidCron:  # its zone has gone: what it would have meant nobody knows
+    except InvalidCron:  # its time zone is no longer known, so the other occurrences cannot be computed
         missed = Missed(1, [cursor])
     return [FireNote(cursor, FireOutcome.SKIPPED, reason, missed.total, missed.newest[-1])]
 
 
 def is_owed(schedule: Schedule, now: datetime) -> bool:
-    """Whether a pause has outlasted the only occurrence of a schedule: it runs late, unless it is to be skipped."""
+    """Tell whether the only occurrence of a paused schedule has passed and is still to run, late."""
     cursor = schedule.next_run_at
     if schedule.timed.kind != "once" or schedule.paused_at is None or cursor is None or cursor > now:
         return False
     return schedule.catch_up is not CatchUp.SKIP or now - cursor <= GRACE
 
 
-def _on_time(
+def _split_due(
     due: DueSchedule, timetable: Timetable, now: datetime
 ) -> tuple[list[datetime], list[FireNote], datetime | None]:
-    """The occurrences that make a job, what is to be said of the others, and the next one."""
+    """Return the occurrences that make a job, notes about the others, and the next occurrence."""
     cursor = due.next_run_at
-    if cursor is None or cursor > now:  # only the one in the buffer has its turn
+    if cursor is None or cursor > now:  # only the buffered occurrence is due
         return [], [], cursor
     following = timetable.next_after(cursor)
-    is_alone = following is None or following > now
-    if is_alone and (due.catch_up != CatchUp.SKIP or now - cursor <= GRACE):
+    is_only_one = following is None or following > now
+    if is_only_one and (due.catch_up != CatchUp.SKIP or now - cursor <= GRACE):
         return [cursor], [], following
-    fires, notes = _caught_up(due, timetable, cursor, now)
+    fires, notes = _catch_up(due, timetable, cursor, now)
     return fires, notes, timetable.next_after(now)
 
 
-def _caught_up(
+def _catch_up(
     due: DueSchedule, timetable: Timetable, cursor: datetime, now: datetime
 ) -> tuple[list[datetime], list[FireNote]]:
-    """Which of the occurrences up to now make a job."""
-    wanted = due.replay_limit if due.catch_up == CatchUp.REPLAY else 1
-    missed = timetable.upto(cursor, now, newest=wanted)
+    """Return the occurrences up to now that make a job, and notes about the others."""
+    limit = due.replay_limit if due.catch_up == CatchUp.REPLAY else 1
+    missed = timetable.upto(cursor, now, newest=limit)
     newest = missed.newest[-1]
     if due.catch_up == CatchUp.FIRE_ONCE:
-        return [cursor], _rest(timetable, cursor, missed)
+        return [cursor], _note_coalesced(timetable, cursor, missed)
     if due.catch_up == CatchUp.SKIP:
         is_in_time = now - newest <= GRACE
         count = missed.total - is_in_time
@@ -178,8 +178,8 @@ def _caught_up(
     return missed.newest, [FireNote(cursor, FireOutcome.SKIPPED, reason, count, last)]
 
 
-def _rest(timetable: Timetable, cursor: datetime, missed: Missed) -> list[FireNote]:
-    """All but the cursor's own occurrence, which stands for them."""
+def _note_coalesced(timetable: Timetable, cursor: datetime, missed: Missed) -> list[FireNote]:
+    """Return a line for all occurrences after the one at the cursor, whose job covers them."""
     if missed.total == 1:
         return []
     first = timetable.next_after(cursor)
@@ -191,8 +191,8 @@ def _one_before(timetable: Timetable, cursor: datetime, occurrence: datetime) ->
     return timetable.upto(cursor, occurrence - _MICROSECOND).newest[-1]
 
 
-def _without_overlap(due: DueSchedule, fires: list[datetime]) -> tuple[list[datetime], datetime | None, list[datetime]]:
-    """What fires now, what waits in the buffer, and what is skipped."""
+def _apply_overlap(due: DueSchedule, fires: list[datetime]) -> tuple[list[datetime], datetime | None, list[datetime]]:
+    """Return the occurrences that fire now, the one that waits in the buffer, and those that are skipped."""
     waiting = [due.buffered_for] if due.buffered_for else []
     queue = waiting + fires
     if due.overlap == Overlap.ALLOW:
@@ -204,8 +204,9 @@ def _without_overlap(due: DueSchedule, fires: list[datetime]) -> tuple[list[date
     return now, (queue[0] if queue else None), queue[1:]
 
 
-def jittered(due: DueSchedule, occurrence: datetime, following: datetime | None) -> datetime | None:
-    """When the job of an occurrence may start: spread, the same way each time, and before the next one falls due."""
+def jitter_start(due: DueSchedule, occurrence: datetime, following: datetime | None) -> datetime | None:
+    """Return when the job of an occurrence may start: a pseudo-random instant within the jitter, the same at every try,
+    and before the next occurrence. Return None if the schedule has no jitter."""
     if due.jitter is None:
         return None
     digest = hashlib.blake2b(due.id.bytes + occurrence.isoformat().encode(), digest_size=8).digest()

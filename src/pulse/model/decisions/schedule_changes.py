@@ -1,4 +1,4 @@
-"""How does a schedule come to be, and what does a changed definition change?"""
+"""How is a schedule made from its definition, and what does a changed definition change?"""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _SPAN = ("starts_at", "ends_at")
 
 
 def make_schedule(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: str | None = None) -> Schedule:
-    """A schedule that begins now. Raises if nothing of its timetable lies in the future."""
+    """Return a schedule that begins now. Refuse one whose timetable has no occurrence in the future."""
     timed = new.timed(now)
-    return _made(new, schedule_id, now, timed, timed.first_after(now), app=app)
+    return _build_schedule(new, schedule_id, now, timed, timed.first_after(now), app=app)
 
 
 def make_declared(new: NewSchedule, schedule_id: UUID, now: datetime, *, app: str) -> Schedule:
-    """As `make_schedule`, but code goes on declaring what is over: that is made as it would be by now."""
+    """Return a schedule that code declares. Code may still declare one whose end has passed: it begins completed."""
     if new.run_at is not None or new.ends_at is not None:
         timed = new.timed(min(now, (new.run_at or now) - MOMENT))
         if timed.is_past(now):
-            return _made(new, schedule_id, now, timed, None, app=app)
+            return _build_schedule(new, schedule_id, now, timed, None, app=app)
     return make_schedule(new, schedule_id, now, app=app)
 
 
-def _made(
+def _build_schedule(
     new: NewSchedule, schedule_id: UUID, now: datetime, timed: Timed, first: datetime | None, *, app: str | None
 ) -> Schedule:
     return Schedule(
@@ -68,7 +68,7 @@ def _made(
 
 
 def redefine(schedule: Schedule, new: NewSchedule, now: datetime, *, retime: bool) -> Schedule:
-    """The schedule under a new definition. Its history stays; its cursor too, unless it is to be timed anew."""
+    """Return the schedule under a new definition. Its history stays, and so does its cursor unless `retime` is set."""
     values = {name: getattr(new, name) for name in POLICY_FIELDS}
     values |= {"name": new.name, "job": new.job, "updated_at": now}
     if retime or schedule.status in (ScheduleStatus.BROKEN, ScheduleStatus.DISABLED):
@@ -80,23 +80,23 @@ def redefine(schedule: Schedule, new: NewSchedule, now: datetime, *, retime: boo
 
 
 def is_retimed(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
-    """Whether a definition has another timetable than the schedule that is there, or lets it go on."""
+    """Tell whether a definition gives a schedule another timetable, or lets a completed one go on."""
     is_over = schedule.status is ScheduleStatus.COMPLETED
     may_go_on = is_over and schedule.max_occurrences != new.max_occurrences and not schedule.timed.is_past(now)
     return may_go_on or _timing_differs(schedule, new, now)
 
 
 def differences(schedule: Schedule, new: NewSchedule, now: datetime, *, is_same_payload: bool) -> list[str]:
-    """In what a definition differs from a schedule that is there.
+    """Return the fields in which a definition differs from an existing schedule.
 
-    Whether their payloads say the same, the database tells: it keeps neither the spaces nor the order of keys.
+    The database has compared the payloads, since it keeps neither the spaces in JSON nor the order of keys.
     """
     same = {name: getattr(schedule.job, name) == getattr(new.job, name) for name in JOB_FIELDS}
     same["topic"] = schedule.job.routed_topic == new.job.routed_topic
     same["payload"] = is_same_payload
-    found = [name for name in POLICY_FIELDS if getattr(schedule, name) != getattr(new, name)]
-    found += [name for name in JOB_FIELDS if not same[name]]
-    return ["timetable", *found] if _timing_differs(schedule, new, now) else found
+    differing = [name for name in POLICY_FIELDS if getattr(schedule, name) != getattr(new, name)]
+    differing += [name for name in JOB_FIELDS if not same[name]]
+    return ["timetable", *differing] if _timing_differs(schedule, new, now) else differing
 
 
 def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool:
@@ -109,9 +109,9 @@ def _timing_differs(schedule: Schedule, new: NewSchedule, now: datetime) -> bool
 
 
 def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> NewSchedule:
-    """The definition, field by field, with some of them changed. A new way to say when replaces the old one."""
+    """Return the definition with some fields changed. A new timetable replaces the old one."""
     if not changes:
-        raise InvalidSchedule(f"nothing to change: give at least one of {', '.join(EDITABLE)}")
+        raise InvalidSchedule(f"there is nothing to change: give at least one of {', '.join(EDITABLE)}")
     if unknown := changes.keys() - set(EDITABLE):
         raise InvalidOption("field", min(unknown), f"be one of {', '.join(EDITABLE)}")
     own = {name: value for name, value in changes.items() if name not in JOB_FIELDS}
@@ -127,6 +127,6 @@ def apply_changes(definition: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 
 
 def topic_after(schedule: Schedule, changes: Mapping[str, Any]) -> str:
-    """Where its jobs go once these changes are made."""
+    """Return the topic of its jobs once these changes are made."""
     topic: str = changes.get("topic", schedule.job.topic) or changes.get("task", schedule.job.task)
     return topic

@@ -1,1 +1,1 @@
-"""What a doctor looks at, and how it judges what it finds."""
+"""The facts that `pulse doctor` collects, and how it judges them."""

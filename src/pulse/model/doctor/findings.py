@@ -1,4 +1,4 @@
-"""What does a doctor look at, and what is a finding?"""
+"""Which facts does `pulse doctor` collect, and what is a finding?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class Level(StrEnum):
     OK = "ok"
     WARN = "warn"  # works, but not as it should, or not for long
-    FAIL = "fail"  # jobs are lost, late or not done
+    FAIL = "fail"  # jobs are lost, late or not done at all
 
 
 class Finding(msgspec.Struct, frozen=True):
     level: Level
-    name: str  # of what was looked at
+    name: str  # of the check
     text: str
     advice: str = ""
 
@@ -40,20 +40,20 @@ class Durability(NamedTuple):
     full_page_writes: str
     synchronous_commit: str
     elsewhere: list[str]  # roles and databases for which synchronous_commit is off
-    unlogged: list[str]  # tables of ours, but for the one that may be
+    unlogged: list[str]  # Pulse's tables, without the one that may be unlogged
     standbys: int
     synchronous_standbys: str
 
 
 class Clock(NamedTuple):
-    source: str  # what pulse.now() is made of
+    source: str  # the body of pulse.now()
     now: datetime
-    asked_at: datetime  # by this process
+    asked_at: datetime  # on this process's clock, like answered_at
     answered_at: datetime
 
 
 class Pin(NamedTuple):
-    """Who holds the horizon back, behind which nothing dead can be removed."""
+    """A transaction or slot that holds the horizon back, so that VACUUM cannot remove dead rows."""
 
     kind: str  # session, prepared transaction, replication slot
     name: str | None
@@ -62,7 +62,7 @@ class Pin(NamedTuple):
     state: str | None
     since: datetime | None
     query: str | None
-    age: int  # transactions since
+    age: int  # in transactions
 
 
 class TableFacts(NamedTuple):
@@ -70,23 +70,23 @@ class TableFacts(NamedTuple):
     live: int
     dead: int
     vacuumed_at: datetime | None
-    is_vacuumed: bool  # by itself
+    is_vacuumed: bool  # by autovacuum
 
 
 class Connections(NamedTuple):
     used: int
-    most: int  # that ordinary roles may open
+    limit: int  # of connections that ordinary roles may open
 
 
 class Ages(NamedTuple):
-    """In transactions. At two thousand million Postgres stops taking any."""
+    """The ages of the oldest row, in transactions. At two thousand million Postgres stops accepting transactions."""
 
     transactions: int
     multixacts: int
 
 
 class Lateness(NamedTuple):
-    """How long ago something fell due that nobody has done; none: all is done."""
+    """How long ago the oldest undone work of each duty fell due; none: all is done."""
 
     promote: timedelta | None
     expire: timedelta | None
@@ -96,25 +96,25 @@ class Lateness(NamedTuple):
 
 
 class Miscount(NamedTuple):
-    """A topic and state of which the counts say something else than the rows."""
+    """A topic and state whose count differs from the number of rows."""
 
     topic: str
     status: str
-    said: int
-    found: int
+    counted: int
+    rows: int
 
 
 class Broken(NamedTuple):
-    """One of the schedules that are broken, and how many there are."""
+    """One of the broken schedules, and how many there are."""
 
     name: str
     error: str
-    payload: str  # which the error may quote
+    payload: str  # the error may quote from it
     schedules: int
 
 
 class ServerSeen(msgspec.Struct, frozen=True):
-    """A pulsed that was asked, and what it answered."""
+    """A pulsed that was asked for its version, and its answer."""
 
     address: str
     version: str | None  # none: it did not answer

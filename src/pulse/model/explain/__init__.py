@@ -1,1 +1,1 @@
-"""Why does a job not run? The facts, and the one sentence they come to."""
+"""Why does a job not run? The facts about it, and the explanation that follows from them."""

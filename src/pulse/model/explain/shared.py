@@ -1,4 +1,4 @@
-"""What do all explanations of a job have in common?"""
+"""How is the explanation of a job put together, and which phrases do several of them need?"""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pulse.model.human_text import about
 if TYPE_CHECKING:
     from pulse.model.jobs import Job
 
-A_MOMENT = timedelta(seconds=5)  # what every duty and every worker keeps to, unless nobody is there
+A_MOMENT = timedelta(seconds=5)  # every duty and every worker acts within this, if any is running
 
 
-def say(
+def write_explanation(
     facts: Facts,
     reason: Reason,
     *sentences: str,
@@ -22,6 +22,7 @@ def say(
     ahead: int | None = None,
     expected_at: datetime | None = None,
 ) -> Explanation:
+    """Return an explanation whose text is these sentences, without the empty ones."""
     job = facts.job
     return Explanation(
         job_id=job.id,

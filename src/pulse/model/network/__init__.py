@@ -1,1 +1,1 @@
-"""Addresses: of servers, of targets, of networks."""
+"""Addresses of servers, of the targets of alarms, and of networks."""

@@ -1,4 +1,4 @@
-"""Which networks does a setting list, and is an address among them?"""
+"""Which networks does a setting list?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def read_networks(setting: str, text: str) -> tuple[Network, ...]:
 
 
 def read_proxies(text: str) -> tuple[Network, ...]:
-    """Those whose word on who asks is believed, so it cannot be everybody's."""
+    """Return the proxies that may say which client they forward for. Refuse a network of all addresses."""
     networks = read_networks("http_proxies", text)
     for network in networks:
         if network.prefixlen == 0:
             raise InvalidSettings(
-                f"http_proxies: {network} is everybody, and anybody could then make up an address: list your proxies"
+                f"http_proxies must list your proxies, not {network}, by which any client could make up its address"
             )
     return networks
 
@@ -31,5 +31,5 @@ def _network(setting: str, text: str) -> Network:
         return ipaddress.ip_network(text)
     except ValueError as error:
         raise InvalidSettings(
-            f"{setting}: {error}: write networks or addresses between commas, such as 10.1.0.0/16,192.168.7.9"
+            f"{setting} must be networks or addresses between commas, such as 10.1.0.0/16,192.168.7.9: {error}"
         ) from None

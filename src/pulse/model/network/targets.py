@@ -1,8 +1,8 @@
-"""Which addresses may an alarm call, and what may it send along?
+"""Which addresses may an alarm call, and which headers may it send?
 
-Everything that is not a global unicast address is refused, unless the operator lists its network. URLs are read here
-by a strict reading of our own and put together anew, so that no other reader of the same text can be led elsewhere:
-what is not spelled in the one usual way (0177.1, 2130706433, a trailing dot) is refused, not understood.
+Every address that is not global unicast is refused, unless the operator lists its network. URLs are parsed here,
+strictly, and then put together again, so that no other parser can read the same text as another address: unusual
+spellings of a host (0177.1, 2130706433, a trailing dot) are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
-from pulse.model.errors import InvalidOption, InvalidSettings, InvalidTarget
+from pulse.model.errors import NOT_SHOWN, InvalidOption, InvalidSettings, InvalidTarget
 from pulse.model.network.networks import read_networks
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HEADERS_SIZE_LIMIT = 8 << 10
 PORTS = {"http": 80, "https": 443}
 EXAMPLE = "write one such as https://example.com/wake"
 
-# Python's `is_global` is not enough: releases differ, and none knows the last of these.
+# Python's `is_global` is not enough: it differs between releases, and none of them knows the last of these.
 _FORBIDDEN_V4 = tuple(
     map(
         IPv4Network,
@@ -47,19 +47,19 @@ _FORBIDDEN_V4 = tuple(
             "203.0.113.0/24",
             "224.0.0.0/4",
             "240.0.0.0/4",
-            "168.63.129.16/32",  # looks public, and tells an Azure machine its secrets
+            "168.63.129.16/32",  # looks public, but gives an Azure machine its secrets
         ),
     )
 )
-# Global unicast is this and no more: ::1, v4-mapped and v4-compatible, NAT64, fc00::/7, fe80::/10 … lie outside.
+# This is all of global unicast. ::1, v4-mapped, v4-compatible, NAT64, fc00::/7 and fe80::/10 lie outside.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _FORBIDDEN_V6 = tuple(
     map(
         IPv6Network,
         (
-            "2001::/23",  # of protocols; Teredo, which wraps an IPv4 address, among them
+            "2001::/23",  # reserved for protocols such as Teredo, which embeds an IPv4 address
             "2001:db8::/32",
-            "2002::/16",  # 6to4 wraps one as well
+            "2002::/16",  # 6to4, which embeds an IPv4 address
             "3fff::/20",
         ),
     )
@@ -85,7 +85,7 @@ _OUR_PREFIXES = ("proxy-", "webhook-")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the operator allows: settings.alarm_networks, alarm_ports and alarm_plain_http."""
+    """The targets that the operator allows: settings.alarm_networks, alarm_ports and alarm_plain_http."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     ports: frozenset[int] = frozenset({80, 443, 8080, 8443})
@@ -95,7 +95,7 @@ class Rules:
     def read(cls, networks: str, ports: str, plain_http: bool) -> Rules:  # noqa: FBT001
         return cls(
             read_networks("alarm_networks", networks),
-            frozenset(_listed_port(text) for text in _listed(ports)),
+            frozenset(_read_port_setting(text) for text in _split_list(ports)),
             plain_http,
         )
 
@@ -105,7 +105,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    url: str  # put together anew: ASCII, without a port that goes without saying
+    url: str  # put together from its parts: ASCII, without the default port
     scheme: str
     host: str  # an IPv6 address without its brackets
     port: int
@@ -113,7 +113,7 @@ class Target:
 
     @property
     def address(self) -> IPv4Address | IPv6Address | None:
-        """None: the host is a name."""
+        """Return the host as an address, or None if it is a name."""
         try:
             return ipaddress.ip_address(self.host)
         except ValueError:
@@ -121,20 +121,22 @@ class Target:
 
 
 def check_target(url: str, rules: Rules) -> Target:
-    """Where an alarm may go, as far as the text tells: where a name leads is known when it is looked up."""
+    """Return the target of a URL. Refuse one that alarms may not call, as far as the text shows: the addresses of a
+    name are checked when it is looked up."""
     target = parse_target(url)
     address = target.address
     if address is None:
         _check_name(target, rules)
     elif is_forbidden(address, rules):
-        raise InvalidTarget(f"{address} is not a public address: call one that is, or list it in PULSE_ALARM_NETWORKS")
+        raise InvalidTarget(f"{address} is not a public address: use one that is, or list it in PULSE_ALARM_NETWORKS")
     if address is None or not rules.lists(address):
         _check_text(target, rules)
     return target
 
 
 def is_forbidden(address: IPv4Address | IPv6Address, rules: Rules) -> bool:
-    """True for all that is not global unicast, and for IPv6 that wraps IPv4, unless listed as it stands."""
+    """Tell whether alarms may not call an address: one that is not global unicast, or IPv6 with an IPv4 address
+    embedded, unless the operator lists the address itself."""
     if rules.lists(address):
         return False
     if isinstance(address, IPv4Address):
@@ -143,30 +145,30 @@ def is_forbidden(address: IPv4Address | IPv6Address, rules: Rules) -> bool:
 
 
 def check_port(port: int, rules: Rules, address: IPv4Address | IPv6Address) -> None:
-    """Refuse a port that alarms may not call at this address: in the operator's networks they may call any."""
+    """Refuse a port that alarms may not call at this address. In the operator's networks they may call any port."""
     if port not in rules.ports and not rules.lists(address):
         _refuse_port(port, rules)
 
 
 def may_be_plain(address: IPv4Address | IPv6Address, rules: Rules) -> bool:
-    """Whether an address may be spoken to without TLS."""
+    """Tell whether an address may be called without TLS."""
     return rules.plain_http or rules.lists(address)
 
 
 def parse_target(url: str) -> Target:
-    """What a URL says, whether or not alarms may go there."""
+    """Return the parts of a URL, whether or not alarms may call it."""
     if not isinstance(url, str):
-        raise InvalidTarget(f"a url must be text, not {type(url).__name__}: {EXAMPLE}")
+        raise InvalidTarget(f"the url must be text, not {type(url).__name__}: {EXAMPLE}")
     if len(url) > URL_LIMIT:
-        raise InvalidTarget(f"the url has {len(url)} characters: at most {URL_LIMIT} are allowed")
+        raise InvalidTarget(f"the url must have at most {URL_LIMIT} characters, not {len(url)}")
     if _UNUSUAL.search(url):
-        raise InvalidTarget("the url has whitespace, control characters or backslashes in it: percent-encode them")
+        raise InvalidTarget("the url must have no whitespace, control characters or backslashes: percent-encode them")
     parts = _PARTS.fullmatch(url)
     scheme = parts[1].lower() if parts else ""
     if not parts or scheme not in PORTS:
-        raise InvalidTarget(f"the url does not begin with https:// or http://: {EXAMPLE}")
+        raise InvalidTarget(f"the url must begin with https:// or http://: {EXAMPLE}")
     if parts[4]:
-        raise InvalidTarget("the url has a fragment (#…), which is never sent: leave it out")
+        raise InvalidTarget("the url must have no fragment (#…), which is never sent: leave it out")
     host, port = _authority(parts[2], scheme)
     shown = f"[{host}]" if ":" in host else host
     place = shown if port == PORTS[scheme] else f"{shown}:{port}"
@@ -174,16 +176,18 @@ def parse_target(url: str) -> Target:
     return Target(f"{scheme}://{place}{quote(rest, safe=_SAFE)}", scheme, host, port, f"{scheme}://{shown}:{port}")
 
 
-_SAFE = "!$%&'()*+,/:;=?@[]~"  # what may stand in a path or query as it is
+_SAFE = "!$%&'()*+,/:;=?@[]~"  # not percent-encoded in a path or query
 
 
 def _authority(text: str, scheme: str) -> tuple[str, int]:
     if "@" in text:
-        raise InvalidTarget("the url holds credentials: send them in a header of the alarm, such as authorization")
+        raise InvalidTarget(
+            "the url must have no credentials: send them in a header of the alarm, such as authorization"
+        )
     if text.startswith("["):
         inside, bracket, port = text[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
-            raise InvalidTarget(f"the host of the url is not an IPv6 address in brackets: {EXAMPLE}")
+            raise InvalidTarget(f"the host of the url must have its IPv6 address in brackets: {EXAMPLE}")
         return _literal_v6(inside), _port(port[1:], scheme) if port else PORTS[scheme]
     host, colon, port = text.partition(":")
     return _host(host), _port(port, scheme) if colon else PORTS[scheme]
@@ -191,13 +195,17 @@ def _authority(text: str, scheme: str) -> tuple[str, int]:
 
 def _port(text: str, scheme: str) -> int:
     if not _PORT.fullmatch(text) or int(text) > 65535:
-        raise InvalidTarget(f"port {text[:20]!r} is not a number from 1 to 65535: leave it out for {PORTS[scheme]}")
+        raise InvalidTarget(
+            f"the port must be a number from 1 to 65535, or left out for {PORTS[scheme]}, not {text[:20]!r}"
+        )
     return int(text)
 
 
 def _literal_v6(text: str) -> str:
     if "%" in text:
-        raise InvalidTarget("an IPv6 address with a zone means something on one machine only: leave the zone out")
+        raise InvalidTarget(
+            "an IPv6 address must have no zone, which means something on one machine only: leave it out"
+        )
     try:
         return str(IPv6Address(text))
     except ValueError:
@@ -206,11 +214,11 @@ def _literal_v6(text: str) -> str:
 
 def _host(text: str) -> str:
     if not text:
-        raise InvalidTarget(f"the url has no host: {EXAMPLE}")
+        raise InvalidTarget(f"the url must have a host: {EXAMPLE}")
     if "%" in text:
-        raise InvalidTarget(f"host {text[:60]!r} is percent-encoded: write it as it is")
+        raise InvalidTarget(f"host {text[:60]!r} must not be percent-encoded")
     if text.endswith("."):
-        raise InvalidTarget(f"host {text[:60]!r} ends with a dot: leave it out")
+        raise InvalidTarget(f"host {text[:60]!r} must not end with a dot: leave it out")
     host = text.lower() if text.isascii() else _ascii(text)
     labels = host.split(".")
     if len(host) > HOST_LIMIT or not all(map(_LABEL.fullmatch, labels)):
@@ -226,13 +234,13 @@ def _literal_v4(host: str, text: str) -> str:
     except ValueError:
         address = None
     if address is None or str(address) != text:
-        raise InvalidTarget(f"host {text[:60]!r} is an address in an unusual spelling: write it as in 93.184.216.34")
+        raise InvalidTarget(f"host {text[:60]!r} is an address in an unusual spelling: write it like 93.184.216.34")
     return host
 
 
 def _ascii(host: str) -> str:
     if _AMBIGUOUS.search(host):
-        raise InvalidTarget(f"host {host[:60]!r} may mean two names: write the one that is meant in its xn-- form")
+        raise InvalidTarget(f"host {host[:60]!r} may mean two names: write the right one in its xn-- form")
     try:
         return host.encode("idna").decode("ascii").lower()
     except UnicodeError:
@@ -240,7 +248,7 @@ def _ascii(host: str) -> str:
 
 
 def refuse_this_machine(host: str) -> None:
-    """Refuse a name that means this machine. It has two addresses on most: one that is listed alone is not enough."""
+    """Refuse a name that means this machine. Most machines have two loopback addresses, so both must be listed."""
     if _is_this_machine(host):
         raise InvalidTarget(f"{host} is this machine: list 127.0.0.0/8,::1 in PULSE_ALARM_NETWORKS to allow it")
 
@@ -256,50 +264,55 @@ def _check_name(target: Target, rules: Rules) -> None:
 
 
 def _check_text(target: Target, rules: Rules) -> None:
-    """Refuse a port, or to go without TLS, where the text alone tells.
+    """Refuse a port or a plain http:// that is not allowed, as far as the text shows.
 
-    A name may lead into the operator's networks, where both are allowed: that is known when it is looked up.
+    A name may lead into the operator's networks, where both are allowed. That is checked when it is looked up.
     """
     if target.address is None and rules.networks:
         return
     if target.port not in rules.ports:
         _refuse_port(target.port, rules)
     if target.scheme == "http" and not rules.plain_http:
-        raise InvalidTarget("http:// is without TLS, so what is sent can be read: write https://")
+        raise InvalidTarget("the url must begin with https://: without TLS others can read the wake")
 
 
 def _refuse_port(port: int, rules: Rules) -> NoReturn:
     allowed = ", ".join(map(str, sorted(rules.ports))) or "none"
-    raise InvalidTarget(f"port {port} is not one alarms may call ({allowed}): see PULSE_ALARM_PORTS")
+    raise InvalidTarget(f"the port must be one of PULSE_ALARM_PORTS ({allowed}), not {port}")
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers an alarm brings along: none that would change the request's frame or speak in our name."""
+    """Return the headers of an alarm. Refuse those that Pulse itself sets or that control the connection."""
     if len(headers) > HEADERS_LIMIT:
-        raise InvalidOption("headers", len(headers), f"be at most {HEADERS_LIMIT}")
+        raise InvalidOption("headers", len(headers), f"number at most {HEADERS_LIMIT}")
     checked: dict[str, str] = {}
     seen: set[str] = set()
     for name, value in headers.items():
         _check_header(name, value)
         if name.lower() in seen:
-            raise InvalidOption("headers", name, "name each header once, in whatever case")
+            raise InvalidOption(
+                "headers", NOT_SHOWN, f"have each name once, in whatever case ({name[:60]!r} comes twice)"
+            )
         seen.add(name.lower())
         checked[name] = value.strip(" \t")
     if sum(len(name) + len(value.encode()) + 4 for name, value in checked.items()) > HEADERS_SIZE_LIMIT:
-        raise InvalidOption("headers", "more", f"have at most {HEADERS_SIZE_LIMIT >> 10} KiB together")
+        raise InvalidOption("headers", NOT_SHOWN, f"have at most {HEADERS_SIZE_LIMIT >> 10} KiB together")
     return checked
 
 
 def _check_header(name: object, value: object) -> None:
-    """The value is not in the message: it may be a secret."""
+    """Refuse a header by a message without its value, which may be a secret."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise InvalidOption("headers", str(name)[:60], "have names of letters, digits and -")
     if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIXES):
-        raise InvalidOption("headers", name[:60], "leave out what Pulse sets itself or what belongs to the connection")
+        must = f"leave out {name[:60]!r}: Pulse sets it itself, or it belongs to the connection"
+        raise InvalidOption("headers", NOT_SHOWN, must)
     if value == "…":
-        raise InvalidOption("headers", name[:60], "have the value itself, which is hidden wherever it is shown")
+        must = f"give the value of {name[:60]!r} itself: '…' only stands for a hidden one"
+        raise InvalidOption("headers", NOT_SHOWN, must)
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise InvalidOption("headers", name[:60], "have values of Latin-1 text in one line, without control characters")
+        must = f"have values of one line of Latin-1 text without control characters ({name[:60]!r} has not)"
+        raise InvalidOption("headers", NOT_SHOWN, must)
 
 
 def check_bearer(name: str, token: str) -> None:
@@ -307,11 +320,11 @@ def check_bearer(name: str, token: str) -> None:
         raise InvalidSettings(f"{name} must be printable ASCII without spaces, as it is sent in a header")
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _listed_port(text: str) -> int:
+def _read_port_setting(text: str) -> int:
     if not _PORT.fullmatch(text) or int(text) > 65535:
-        raise InvalidSettings(f"alarm_ports: {text!r} is not a port: write numbers between commas, such as 443,8443")
+        raise InvalidSettings(f"alarm_ports must be port numbers between commas, such as 443,8443, not {text!r}")
     return int(text)

@@ -205,7 +205,7 @@ async def _read_so_far(look: PageRequest) -> dict[str, Any]:
 async def create(look: PageRequest, form: Mapping[str, str]) -> Redirect:
     new = read_new(form)
     look.caller.check(MAKING, new.job.routed_topic)
-    schedule, is_new = await look.served.engine.schedules.told_to(
+    schedule, is_new = await look.served.engine.schedules.disclosing_to(
         lambda topic: look.caller.may(Right.FOLLOW, topic)
     ).create(new)
     return Redirect(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")

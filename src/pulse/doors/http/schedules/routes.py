@@ -42,7 +42,7 @@ Occurrences = Annotated[int, Query(ge=1, le=MAX_PREVIEWED, description="How many
 async def create_schedule(body: bodies.NewSchedule, served: Served) -> Response:
     new = body.read()
     caller.get().check(Right.SUBMIT, new.job.routed_topic)
-    schedule, is_new = await served.engine.schedules.told_to(
+    schedule, is_new = await served.engine.schedules.disclosing_to(
         lambda topic: caller.get().may(Right.FOLLOW, topic)
     ).create(new)
     return answer_with(bodies.write_schedule(schedule), 201 if is_new else 200)
