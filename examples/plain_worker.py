@@ -1,4 +1,4 @@
-"""A worker from the published contract alone: grpcio and the generated code, none of the SDK.
+"""A worker without the SDK, from the published contract: it needs only grpcio and the generated code.
 
 python -m grpc_tools.protoc -I proto/pulse/v1 --python_out=. --grpc_python_out=. pulse.proto
 python plain_worker.py 127.0.0.1:8701 greet
@@ -27,14 +27,14 @@ def credit() -> pb.Credit:
     return pb.Credit(stream=stream, received=received, free=[SLOTS - len(held)], number=time.monotonic_ns())
 
 
-def beat() -> None:
+def send_heartbeats() -> None:
     while True:
         time.sleep(4)
         try:
             work.Heartbeat(pb.HeartbeatRequest(worker=me, leases=held), timeout=5, metadata=metadata)
             work.UpdateCredit(pb.UpdateCreditRequest(credit=credit()), timeout=5, metadata=metadata)
         except grpc.RpcError as error:
-            print("not heard:", error.code())
+            print("heartbeat failed:", error.code())
 
 
 def run(job: pb.Assignment) -> pb.Report:
@@ -47,7 +47,7 @@ def run(job: pb.Assignment) -> pb.Report:
     return report
 
 
-threading.Thread(target=beat, daemon=True).start()  # keeps the leases and the stream, whatever the handlers do
+threading.Thread(target=send_heartbeats, daemon=True).start()  # keeps the leases and the stream while handlers run
 request = pb.StreamJobsRequest(worker=me, pools=[pb.Pool(topics=[topic], slots=SLOTS)], version="plain")
 for message in work.StreamJobs(request, metadata=metadata):
     received, stream = max(received, message.sequence), message.hello.stream or stream

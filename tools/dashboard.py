@@ -30,7 +30,7 @@ def make_dashboard() -> Json:
     return {
         "uid": "pulse",
         "title": "Pulse",
-        "description": "Jobs, schedules and alarms. The topic filters what is of topics; the installation, everything.",
+        "description": "Jobs, schedules and alarms of one installation. The topic filters the panels about topics.",
         "tags": ["pulse"],
         "schemaVersion": 39,
         "editable": True,

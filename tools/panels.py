@@ -1,6 +1,6 @@
 """What does the Grafana dashboard show? `python -m tools.dashboard` writes it.
 
-What comes from the database is told alike by every server, so it is max over them, never sum.
+Every server reports the same figures of the database, so queries take their max over the servers and never their sum.
 """
 
 from __future__ import annotations
@@ -82,20 +82,20 @@ IS_ALL_WELL = [
     ),
     stat(
         "Workers",
-        "Workers connected to servers. Those that reach the database themselves are not among them.",
+        "Workers that are connected to servers, without those that work directly on the database.",
         f"max(pulse_workers{{{HERE}}})",
     ),
-    stat("Waiting", "Jobs that could run now, if a worker had room.", jobs("pending")),
+    stat("Waiting", "Jobs that could run now if a worker had a free slot.", jobs("pending")),
     stat(
         "Oldest waiting",
-        "For how long the oldest of them has waited: the one figure to look at first.",
+        "How long the oldest waiting job has waited. Look at this figure first.",
         f"max(pulse_oldest_pending_seconds{{{TOPIC}}})",
         unit="s",
         steps=((60, ORANGE), (600, RED)),
     ),
     stat(
         "Failing",
-        "Share of the runs of the last ten minutes that failed.",
+        "The share of the runs of the last ten minutes that failed.",
         failing(),
         unit="percentunit",
         steps=((0.1, ORANGE), (0.5, RED)),
@@ -108,7 +108,7 @@ IS_ALL_WELL = [
     ),
     stat(
         "Paused topics",
-        "Topics whose jobs are not handed out, because somebody said so.",
+        "Topics that somebody has paused. Their jobs are not claimed.",
         f"max(pulse_topics_paused{{{HERE}}})",
         steps=((1, ORANGE),),
     ),
@@ -127,7 +127,12 @@ THROUGHPUT = [
         ],
         unit="ops",
     ),
-    Panel("What became of them", "Runs by how they ended.", [Query(ended("outcome"), "{{outcome}}")], unit="ops"),
+    Panel(
+        "Ended by outcome",
+        "Runs that ended, each second, by how they ended.",
+        [Query(ended("outcome"), "{{outcome}}")],
+        unit="ops",
+    ),
     Panel("Ended by topic", "Runs that ended, each second.", [Query(ended("topic"), "{{topic}}")], unit="ops"),
 ]
 
@@ -135,14 +140,14 @@ WAITING = [
     Panel("Waiting by topic", "Jobs that could run now.", [Query(jobs("pending", "topic"), "{{topic}}")]),
     Panel(
         "Oldest waiting by topic",
-        "A line that climbs by a second each second is a topic that nobody works on.",
+        "A line that climbs by a second each second is a topic that no worker serves.",
         [Query(f"max by (topic) (pulse_oldest_pending_seconds{{{TOPIC}}})", "{{topic}}")],
         unit="s",
         steps=((600, RED),),
     ),
     Panel(
         "Time waited",
-        "From the instant a job could run to the one it was claimed.",
+        "From the instant when a job could run to the instant when it was claimed.",
         quantiles("pulse_job_wait_seconds"),
         unit="s",
     ),
@@ -162,7 +167,7 @@ RUN_TIME = [
 FAILURES = [
     Panel(
         "Failing share by topic",
-        "Of the runs of ten minutes, those that failed, whether they will be tried again or not.",
+        "The share of the runs of the last ten minutes that failed, whether or not they will be tried again.",
         [Query(failing("topic"), "{{topic}}")],
         unit="percentunit",
         most=1,
@@ -188,7 +193,7 @@ FAILURES = [
 TOPICS = [
     Panel(
         "Topics",
-        "Every topic as it stands now.",
+        "The current state of every topic.",
         [
             Query(jobs("pending", "topic"), "waiting"),
             Query(f"max by (topic) (pulse_oldest_pending_seconds{{{TOPIC}}})", "oldest", "s"),
@@ -206,10 +211,10 @@ TOPICS = [
 ]
 
 WORKERS = [
-    Panel("Workers", "Connected to servers.", [Query(f"max(pulse_workers{{{HERE}}})", "workers")]),
+    Panel("Workers", "Workers that are connected to servers.", [Query(f"max(pulse_workers{{{HERE}}})", "workers")]),
     Panel(
         "Slots",
-        "Places for jobs in all connected workers, and how many are taken.",
+        "The slots of all connected workers, and how many of them are busy.",
         [
             Query(f"max(pulse_worker_slots{{{HERE}}})", "slots"),
             Query(f"max(pulse_worker_slots_busy{{{HERE}}})", "busy"),
@@ -217,7 +222,7 @@ WORKERS = [
     ),
     Panel(
         "Busy share",
-        "Near one while jobs wait: more workers would help.",
+        "If this is near one while jobs wait, more workers would help.",
         [Query(f"max(pulse_worker_slots_busy{{{HERE}}}) / (max(pulse_worker_slots{{{HERE}}}) > 0)", "busy")],
         unit="percentunit",
         most=1,
@@ -226,10 +231,10 @@ WORKERS = [
 ]
 
 SCHEDULES_AND_ALARMS = [
-    Panel("Schedules", "By state.", [Query(f"max by (state) (pulse_schedules{{{HERE}}})", "{{state}}")]),
+    Panel("Schedules", "Schedules by state.", [Query(f"max by (state) (pulse_schedules{{{HERE}}})", "{{state}}")]),
     Panel(
         "Overdue",
-        "For how long the most overdue schedule and alarm should have gone off.",
+        "How long the most overdue schedule and the most overdue alarm have been due.",
         [
             Query(f"max(pulse_schedule_overdue_seconds{{{HERE}}})", "schedules"),
             Query(f"max(pulse_alarms_overdue_seconds{{{HERE}}})", "alarms"),
@@ -262,7 +267,7 @@ SCHEDULES_AND_ALARMS = [
 PROCESSES = [
     Panel(
         "Time of a claim, p95",
-        "The statement that hands out jobs. It grows when Postgres is busy, or cannot clean up for a long transaction.",
+        "The statement that claims jobs. It is slower while Postgres is busy, or a long transaction keeps dead rows.",
         [Query(quantile(0.95, "pulse_claim_seconds", "instance", of_database=False), "{{instance}}")],
         unit="s",
     ),
@@ -292,14 +297,14 @@ PROCESSES = [
     ),
     Panel(
         "Age of duties",
-        "Since each duty last took a turn, in the process where it is the longest ago.",
+        "The time since each duty last ran, in the process where that is the longest.",
         [Query(f"max by (duty) (pulse_duty_age_seconds{{{HERE}}})", "{{duty}}")],
         unit="s",
         steps=((180, RED),),
     ),
     Panel(
         "Errors of duties",
-        "Turns that failed. They are taken again, more and more slowly.",
+        "Runs of duties that failed. They are repeated, with longer and longer waits.",
         [
             Query(
                 f"sum by (instance, duty) (increase(pulse_duty_errors_total{{{HERE}}}[$__rate_interval]))",

@@ -1,4 +1,4 @@
-"""A shop with one counter: orders come in, receipts go out."""
+"""The API of a small shop: it places an order, and shows its receipt."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,9 +35,9 @@ async def place_order(new: NewOrder) -> dict[str, int | str]:
     async with Session.begin() as session:
         order = Order(**new.model_dump())
         session.add(order)
-        await session.flush()  # gives it its id
+        await session.flush()  # gives the order its id
         job = await send_receipt.using(conn=session).aenqueue(order.id)
-        await take_from_stock(session, order)  # if it raises, neither the order nor the job was ever there
+        await take_from_stock(session, order)  # if it raises, neither the order nor the job is committed
     return {"order": order.id, "job": str(job.id)}
 
 

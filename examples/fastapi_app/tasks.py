@@ -1,4 +1,4 @@
-"""What the shop does after it has answered."""
+"""The tasks that the shop does after its response: it sends the receipt."""
 
 from database import Order, Receipt, Session
 
@@ -13,4 +13,4 @@ async def send_receipt(ctx: Context, order_id: int) -> None:
         order = await session.get_one(Order, order_id)
         session.add(Receipt(order_id=order.id, text=f"{order.email}: {order.quantity} × {order.item}"))
         await session.flush()
-        await ctx.complete(session)  # commits with the receipt, so that there is never a second one
+        await ctx.complete(session)  # commits together with the receipt, so there is never a second receipt

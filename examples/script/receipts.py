@@ -1,4 +1,4 @@
-"""Write a receipt for every order, and say where they are."""
+"""Write a receipt for every order, and print the files."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ORDERS = [(1, "ada@example.com", 19.99), (2, "grace@example.com", 5.00), (3, "al
 
 @app.task(retry=Retry(5, on=(OSError,)), timeout="30s")
 def write_receipt(order_id: int, email: str, total: float) -> str:
-    """May run twice if a worker dies in between, and writes the same file then."""
+    """Write the receipt of an order. If a worker dies, the task may run twice, and then writes the same file again."""
     folder = Path("receipts")
     folder.mkdir(exist_ok=True)
     receipt = folder / f"{order_id}.txt"

@@ -1,10 +1,10 @@
-"""An agent that watches something slow, and sleeps between two looks.
+"""An agent that watches something slow, and sleeps between its turns.
 
-It has no loop of its own and no process that waits: each turn ends by setting an alarm whose payload holds all the
-next turn needs. At that time Pulse sends the payload back, as a signed wake, to the endpoint below, which hands it to a
-worker. Kill any of them in between, and the agent still wakes up.
+It has no loop of its own and no process that waits. Each turn ends by setting an alarm whose payload holds everything
+that the next turn needs. When the alarm fires, Pulse sends the payload as a signed wake to the endpoint below, which
+submits the next turn as a job. If any of these processes is killed meanwhile, the agent still wakes up.
 
-    a turn:  observe → think → act, which is either to be done or to sleep
+    a turn:  observe → think → either stop, or sleep until the next turn
 """
 
 import json
@@ -21,9 +21,7 @@ app = Pulse()
 
 PORT = int(os.environ.get("AGENT_PORT", "8080"))
 DIARY = Path("diary.txt")
-OWNER = os.environ.get(
-    "PULSE_ALARM_OWNER", "local"
-)  # whose alarms these are: those of everybody else wake somebody else
+OWNER = os.environ.get("PULSE_ALARM_OWNER", "local")  # wakes of other owners are refused
 
 
 class Memory(TypedDict):
@@ -38,12 +36,12 @@ class Memory(TypedDict):
 
 
 def observe(memory: Memory) -> int:
-    """Look at the world: here, water on a stove, which is warmer at each look."""
+    """Observe the world: here, the temperature of water on a stove, which rises with each turn."""
     return 20 + 30 * memory["turn"]
 
 
 def think(memory: Memory) -> tuple[str, float]:
-    """What to do next, and in how many seconds. This is where you would ask a model."""
+    """Return what to do next, and in how many seconds. This is where you would call a model."""
     if memory["seen"][-1] >= 100:
         return "done", 0
     is_near = memory["seen"][-1] >= 70
@@ -62,7 +60,7 @@ def take_turn(memory: Memory) -> str:
 
 
 def sleep(memory: Memory, seconds: float) -> None:
-    """Named after its goal, so that a turn which is run again replaces its alarm and sets no second."""
+    """Set the alarm for the next turn. It is named after the goal, so a turn that runs again replaces its alarm."""
     app.alarms.set(
         f"agent:{memory['goal']}",
         delay=seconds,
@@ -78,11 +76,11 @@ def write(line: str) -> None:
     print(line, flush=True)
 
 
-# --- its bell
+# --- the endpoint
 
 
-class Bell(BaseHTTPRequestHandler):
-    """Checks who rings, hands the turn to a worker, and answers at once: a wake has only seconds."""
+class WakeHandler(BaseHTTPRequestHandler):
+    """Checks the signature of a wake, submits the turn as a job, and responds at once: a wake waits only seconds."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -91,7 +89,7 @@ class Bell(BaseHTTPRequestHandler):
         except InvalidSignature as error:
             self.answer(401, str(error))
             return
-        # A wake may come twice, if our answer to the first was lost. Its id is the same, and so is the job's key.
+        # If our response is lost, the wake is sent again, with the same id. So its id is the unique key of the job.
         take_turn.using(unique_key=wake.id, unique_window="1d").enqueue(wake.payload)
         self.answer(202, "up")
 
@@ -104,11 +102,11 @@ class Bell(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Its diary says enough."""
+        """Log nothing, since the diary has every turn."""
 
 
 if __name__ == "__main__":
-    with ThreadingHTTPServer(("127.0.0.1", PORT), Bell) as bell:
+    with ThreadingHTTPServer(("127.0.0.1", PORT), WakeHandler) as server:
         take_turn.enqueue({"goal": "tea", "turn": 0, "seen": []})
-        print(f"the bell is at http://127.0.0.1:{PORT}/wake", flush=True)
-        bell.serve_forever()
+        print(f"wakes arrive at http://127.0.0.1:{PORT}/wake", flush=True)
+        server.serve_forever()

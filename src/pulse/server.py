@@ -24,7 +24,7 @@ from pulse.doors.grpc.admin import AdminDoor
 from pulse.doors.grpc.alarms import AlarmsDoor
 from pulse.doors.grpc.info import InfoDoor
 from pulse.doors.grpc.jobs import Check, JobsDoor, Submit, allow
-from pulse.doors.grpc.operate import OperateDoor, Workers, nobody
+from pulse.doors.grpc.operate import OperateDoor, Workers, no_workers
 from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.doors.grpc.work import WorkDoor
@@ -66,7 +66,7 @@ class Dispatch:
     """What hands jobs to connected workers, as far as the server has to know it."""
 
     servicers: Sequence[object] = ()  # the Work service
-    workers: Workers = nobody
+    workers: Workers = no_workers
     submit: Submit | None = None  # a way to workers who wait; none: jobs are only stored
     loops: Sequence[Loop] = ()  # duties of a server, beside every process's
     run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
@@ -231,7 +231,7 @@ def make_dispatch(engine: Engine, access: Access) -> Dispatch:
 
     async def drain() -> None:
         dispatcher.drain()
-        await work.until_streams_end(STREAMS_GRACE)
+        await work.wait_for_streams(STREAMS_GRACE)
 
     return Dispatch(
         servicers=[work, AdminDoor(engine)],

@@ -64,7 +64,7 @@ async def test_the_alarms_and_one_of_them(house: House, visiting: Visiting, kind
 
     await page.get_by_role("link", name="trial-ends:42").click()
     await expect(page.get_by_text("upstream is down")).to_be_hidden()
-    await page.get_by_text("Answer", exact=True).click()
+    await page.get_by_text("Response", exact=True).click()
     await log(house, failing, "delivered", 200, None)
     await expect(page.get_by_role("row", name=re.compile("delivered"))).to_be_visible()
     await expect(page.get_by_text("upstream is down")).to_be_visible()  # what was opened stays open
@@ -83,7 +83,7 @@ async def test_it_is_paused_resumed_fired_and_cancelled(house: House, visiting: 
     await visit.said("tea is paused")
     await expect(beside.get_by_role("button", name="Resume")).to_be_visible()
     await page.get_by_role("button", name="Resume").click()
-    await visit.said("tea goes on")
+    await visit.said("tea is resumed")
     await page.get_by_role("button", name="Fire now").click()
     await page.get_by_role("dialog").get_by_role("button", name="Yes").click()
     await visit.said("tea is delivered now")

@@ -97,7 +97,7 @@ async def test_each_action_on_a_job(house: House, visit: Visit) -> None:
 
     page = await visit.go(f"/jobs/{ids['later']}")
     await page.get_by_role("button", name="Run now").click()
-    await visit.said("as soon as a worker has a place")
+    await visit.said("as soon as a worker has a free slot")
     assert await status_of(house, ids["later"]) is JobStatus.PENDING
     await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
 
@@ -160,7 +160,7 @@ async def test_an_id_is_pasted_and_nonsense_is_explained(house: House, visit: Vi
 
     visit.watch.expected.append("400")
     await visit.go("/jobs?since=yesterday&topic=mail")
-    await expect(page.get_by_role("alert").filter(has_text="neither an age")).to_be_visible()
+    await expect(page.get_by_role("alert").filter(has_text="must be an age")).to_be_visible()
     await expect(page.get_by_label("Submitted since")).to_have_value("yesterday")
     await visit.check_access()
     await visit.shot("jobs-nonsense")
@@ -213,7 +213,7 @@ async def test_a_topic(house: House, visiting: Visiting, kind: str) -> None:
     await visit.check_fits()
     await visit.shot(f"topic-{kind}")
     await page.get_by_role("button", name="Resume").click()
-    await visit.said("mail goes on")
+    await visit.said("mail is resumed")
     assert await house.engine.jobs.pauses() == []
 
 

@@ -72,7 +72,7 @@ async def test_a_topic_is_paused_and_resumed(house: House, visit: Visit) -> None
 
     await expect(page.get_by_role("button", name="Resume mail/a b")).to_have_text("Resume")  # though it has the focus
     await page.get_by_role("button", name="Resume mail/a b").click()
-    await visit.said("mail/a b goes on")
+    await visit.said("mail/a b is resumed")
     assert await house.engine.jobs.pauses() == []
 
 

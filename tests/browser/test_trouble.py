@@ -41,7 +41,7 @@ async def test_a_page_says_that_the_database_is_away_and_goes_on_by_itself(
         await expect(page.locator("#pulse-state")).to_have_class(re.compile("live"))
 
         postgres.kill()
-        await expect(page.locator("#trouble")).to_contain_text("What you see is from before")
+        await expect(page.locator("#trouble")).to_contain_text("The page shows an older state")
         await expect(page.get_by_text("All is well.")).to_be_visible()  # what was seen before stays
         await visit.shot("database-away")
 
@@ -68,7 +68,7 @@ async def test_a_page_that_cannot_be_kept_fresh_says_so_and_stays(
     monkeypatch.setattr("pulse.doors.dashboard.guard.MAX_OF_MANY", 0)
     async with open_house(migrated) as house:
         page = await (await visiting(house)).go("/")
-        await expect(page.locator("#trouble")).to_contain_text("This one stays as it was")
-        await expect(page.locator("#trouble")).to_contain_text("Your address has 0 pages open that are kept fresh")
+        await expect(page.locator("#trouble")).to_contain_text("This page stays as it was loaded")
+        await expect(page.locator("#trouble")).to_contain_text("Your address has 0 pages open that update themselves")
         await expect(page.get_by_text("All is well.")).to_be_visible()
         await page.close()

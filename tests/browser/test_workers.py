@@ -33,7 +33,7 @@ async def test_workers(house: House, visiting: Visiting, kind: str) -> None:
 
 async def test_nobody_and_then_somebody(house: House, visit: Visit) -> None:
     page = await visit.go("/workers")
-    await expect(page.get_by_text("No worker is there.")).to_be_visible()
+    await expect(page.get_by_text("No worker is connected.")).to_be_visible()
 
     await sit_down(house, WorkerStream("shop/late", [Pool(("mail",), 1)], version="go/1"))
 

@@ -560,7 +560,7 @@ async def _flood(request: Any, context: Any) -> AsyncIterator[bytes]:
 
 async def test_streams_that_need_no_token_are_limited_together(tokens: Tokens) -> None:
     await tokens.create("web", ["work"])
-    access = Access(tokens, strangers=2)
+    access = Access(tokens, anonymous_streams=2)
 
     async with serving(access) as client:
         watch: Any = client._channel.unary_stream("/grpc.health.v1.Health/Watch")
@@ -570,7 +570,7 @@ async def test_streams_that_need_no_token_are_limited_together(tokens: Tokens) -
             await watch(b"").read()
         streams[0].cancel()
         async with asyncio.timeout(PATIENCE):
-            while access._strangers > 1:
+            while access._anonymous > 1:
                 await asyncio.sleep(0.01)
         assert await watch(b"").read() == b"\x08\x01"
 

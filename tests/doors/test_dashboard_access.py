@@ -120,7 +120,7 @@ async def test_a_token_for_other_things_is_refused_with_the_reason(closed: Close
     answer = await closed.sign_in(closed.secrets[name])
 
     assert answer.status_code == 403
-    assert "look at the dashboard" in answer.text
+    assert "the dashboard needs" in answer.text
     assert "set-cookie" not in answer.headers
 
 
@@ -140,7 +140,7 @@ async def test_guessing_is_stopped(closed: Closed) -> None:
     answer = await closed.sign_in("wrong")
 
     assert answer.status_code == 429
-    assert "wait a minute" in answer.text
+    assert "try again in a minute" in answer.text
 
 
 async def test_wrong_tokens_of_others_do_not_keep_a_right_one_out(closed: Closed) -> None:

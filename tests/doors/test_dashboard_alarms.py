@@ -65,7 +65,7 @@ ALARM_FAULTS = [
     ({"url": "http://169.254.169.254/latest"}, "169.254.169.254"),
     ({"url": "ftp://example.com"}, "http"),
     ({"url": ""}, "there is no default target"),
-    ({"delay": ""}, "when? delay is empty"),
+    ({"delay": ""}, "delay must not be empty"),
     ({"delay": "0s"}, "requires delay_seconds or fire_at"),
     ({"kind": "instant", "fire_at": "2001-01-01T00:00"}, "not in the future"),
     ({"kind": "cron", "cron": "* *"}, "expected exactly 5 fields"),

@@ -144,8 +144,8 @@ async def test_who_signs_in_often_is_not_taken_for_a_guesser(closed: Closed) -> 
 async def test_a_stream_ends_with_its_session_even_if_there_is_no_news(
     closed: Closed, conn: Connection, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
-    monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 0.05)
+    monkeypatch.setattr("pulse.doors.dashboard.app.SESSION_CHECK_INTERVAL", 0.0)
+    monkeypatch.setattr("pulse.doors.dashboard.live.KEEPALIVE_INTERVAL", 0.05)
     monkeypatch.setattr("pulse.engine.sessions.CACHED_FOR", 0.0)
     await closed.sign_in(closed.secrets["admin"])
     word = await closed.word()
@@ -165,8 +165,8 @@ async def test_a_stream_ends_with_its_session_even_if_there_is_no_news(
 async def test_a_revoked_token_ends_its_stream_before_its_session_is_asked_about_again(
     closed: Closed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 3_600.0)
-    monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 0.05)
+    monkeypatch.setattr("pulse.doors.dashboard.app.SESSION_CHECK_INTERVAL", 3_600.0)
+    monkeypatch.setattr("pulse.doors.dashboard.live.KEEPALIVE_INTERVAL", 0.05)
     await closed.sign_in(closed.secrets["admin"])
 
     async with following(closed.http, "/live/workers") as news, asyncio.timeout(20):
@@ -214,7 +214,7 @@ async def test_who_asks_for_a_page_too_many_is_told(open_http: Http, monkeypatch
     async with following(open_http) as news:
         await anext(news)
         assert await too_many(open_http, "/live?x=1") == (
-            "This server keeps 1 different pages fresh, which is all it takes."
+            "This server updates 1 different pages, and no more are allowed."
         )
 
 
@@ -235,7 +235,7 @@ async def test_one_session_does_not_take_the_streams_of_all(closed: Closed, monk
             await anext(stream)
 
         assert await too_many(closed.http, "/live/workers?x=0") == (
-            "Your session has 2 pages open that are kept fresh, which is all it can have."
+            "Your session has 2 pages open that update themselves, and no more are allowed."
         )
         await closed.sign_in(closed.secrets["reader"])
         async with following(closed.http, "/live/workers") as others:
@@ -269,7 +269,7 @@ async def test_without_sign_in_each_address_has_its_streams_and_gives_them_back(
             http.client.headers["x-forwarded-for"] = "203.0.113.7"
             async with following(http, "/live/workers") as others:
                 assert (await anext(others))[0] == "page"
-        await until(lambda: not live._held)
+        await until(lambda: not live._streams)
 
 
 # --- texts that break a page

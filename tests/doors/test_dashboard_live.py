@@ -104,8 +104,8 @@ async def test_nobody_looks_when_nobody_watches(http: Http, monkeypatch: pytest.
     live: Live = http.server._http._server.config.app.state.live  # type: ignore[union-attr]
     async with following(http) as news:
         await anext(news)
-        assert len(live._rooms) == 1
-    await until(lambda: not live._rooms)
+        assert len(live._groups) == 1
+    await until(lambda: not live._groups)
 
 
 async def test_streams_do_not_hold_up_the_end_of_a_server(settings: Settings) -> None:
@@ -124,7 +124,7 @@ async def test_a_stream_whose_viewer_cannot_be_looked_up_ends_in_words_and_not_i
 
     async with following(http) as news:
         await anext(news)
-        monkeypatch.setattr("pulse.doors.dashboard.app.ASK_AGAIN", 0.0)
+        monkeypatch.setattr("pulse.doors.dashboard.app.SESSION_CHECK_INTERVAL", 0.0)
         monkeypatch.setattr("pulse.doors.dashboard.guard.Guard.find_visitor", away)
         await submit_one(engine)  # so that there is news
         assert [each async for each in news] == [("trouble", "the database is away")]
@@ -175,7 +175,7 @@ async def test_trouble_is_told_once_and_so_is_its_end() -> None:
         PageUpdate("trouble", "the database is away"),
         PageUpdate("page", "first"),
     ]
-    assert live._rooms == {}
+    assert live._groups == {}
 
 
 async def test_a_mistake_in_a_page_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -199,7 +199,7 @@ async def test_who_looks_where_nobody_draws_any_more_is_sent_away() -> None:
     live = Live()
     async with asyncio.timeout(5):
         assert [news async for news in live.follow("page", cut, 0.01)] == []
-    assert not live._rooms
+    assert not live._groups
 
 
 async def test_who_comes_later_sees_what_there_is_at_once() -> None:

@@ -91,9 +91,9 @@ async def test_a_filter_that_is_nonsense_is_explained(http: Http) -> None:
 
 
 async def test_what_is_gone_says_so(http: Http) -> None:
-    assert "Not here" in await page(http, "/schedules/gone", 404)
-    assert "Not here" in await page(http, "/alarms/00000000-0000-0000-0000-000000000000", 404)
-    assert "Not here" in await page(http, "/alarms/nonsense", 404)
+    assert "Not found" in await page(http, "/schedules/gone", 404)
+    assert "Not found" in await page(http, "/alarms/00000000-0000-0000-0000-000000000000", 404)
+    assert "Not found" in await page(http, "/alarms/nonsense", 404)
 
 
 async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
@@ -141,7 +141,7 @@ async def test_a_form_makes_what_it_says(http: Http, engine: Engine) -> None:
         tags=("eu", "daily"),
     )
     shown = await page(http, "/schedules/daily")
-    assert "5s, then 1.5 times the one before; at most 1h, ± 20%" in shown
+    assert "5s, then 1.5 times the previous wait; at most 1h, ± 20%" in shown
     assert "kept for 2d" in shown
 
 
@@ -157,23 +157,23 @@ async def test_a_form_takes_a_large_payload_and_refuses_one_too_large(http: Http
 
 FAULTS = [
     ({"cron": "0 9 *"}, "expected exactly 5 fields"),
-    ({"cron": ""}, "when? cron is empty"),
-    ({"kind": "sometimes"}, "is not one"),
+    ({"cron": ""}, "cron must not be empty"),
+    ({"kind": "sometimes"}, "must be one of"),
     ({"payload": "{"}, "payload is not JSON"),
     ({"tz": "Europe/Berln"}, "did you mean"),
     ({"priority": "high"}, "priority must be a whole number"),
     ({"priority": "101"}, "from -100 to 100"),
     ({"jitter": "soon"}, "not a duration"),
     ({"result_ttl": "a while"}, "not a duration"),
-    ({"retry_kind": "hope"}, "it is one of quadratic, exponential, fixed, list"),
-    ({"retry_kind": "list"}, "kind list needs them"),
+    ({"retry_kind": "hope"}, "must be one of quadratic, exponential, fixed, list"),
+    ({"retry_kind": "list"}, "must be given for kind list"),
     ({"retry_kind": "list", "retry_delays": "1s, soon"}, "not a duration"),
     ({"retry_jitter": "much"}, "must be a number such as 2 or 0.1"),
-    ({"retry_jitter": "2"}, "a share between 0 and 1"),
-    ({"starts_at": "tomorrow"}, "it is an instant"),
+    ({"retry_jitter": "2"}, "a share from 0 to 1"),
+    ({"starts_at": "tomorrow"}, "must be an instant such as"),
     ({"starts_at": "2030-03-31T02:30"}, "does not exist in Europe/Berlin"),
-    ({"task": ""}, "task is empty"),
-    ({"name": ""}, "schedule is empty"),
+    ({"task": ""}, "task must have 1 to 200 characters"),
+    ({"name": ""}, "schedule must have 1 to 200 characters"),
 ]
 
 
@@ -305,14 +305,14 @@ async def test_what_code_declares_is_not_edited_here(http: Http, engine: Engine)
 TYPED = [
     ("kind=cron&cron=0 9 * * 1-5&tz=Europe/Berlin", "at 09:00 on Monday to Friday, Europe/Berlin"),
     ("kind=cron&cron=0 9 *", "expected exactly 5 fields"),
-    ("kind=cron&cron=", "when? cron is empty"),
+    ("kind=cron&cron=", "cron must not be empty"),
     ("kind=cron&cron=" + "9" * 5_000, "characters"),
     ("kind=interval&every=90m", "every 1h30m"),
     ("kind=interval&every=9x", "not a duration"),
     ("kind=once&at=2001-01-01T00:00", "not in the future"),
     ("kind=once&at=2035-01-01T00:00", "2035-01-01"),
     ("kind=cron&cron=0 0 30 2 *", "yields no future time"),
-    ("kind=<script>", "is not one"),
+    ("kind=<script>", "must be one of"),
 ]
 
 
@@ -355,7 +355,7 @@ async def test_a_backfill_looks_first(http: Http, engine: Engine, conn: Connecti
     assert (await post(http, path, **stretch)).headers["hx-redirect"] == "/schedules/hourly"
     assert len((await engine.schedules.fires("hourly")).fires) == 3
     assert "nothing to make up for" in await page(http, f"{path}?start=2026-01-01T00:00&end=2026-01-01T03:00")
-    assert "Both are needed" in await page(http, f"{path}?start=2026-01-01T00:00")
+    assert "From and Until must both be given" in await page(http, f"{path}?start=2026-01-01T00:00")
     assert "end must be now or earlier" in await page(http, f"{path}?start=2026-01-01T00:00&end=2200-01-01T03:00")
 
 

@@ -200,4 +200,4 @@ def test_a_wrong_secret_and_a_taken_port_are_refused(tmp_path: Path) -> None:
         refused = run_process("echo", "--port", port)
 
     assert refused.returncode == 1
-    assert "cannot be listened on" in refused.stderr
+    assert "port must be one that this machine can listen on" in refused.stderr

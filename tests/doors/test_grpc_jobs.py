@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import pulse
-from pulse.doors.grpc.errors import answering
+from pulse.doors.grpc.errors import handle_errors
 from pulse.engine.engine import Engine
 from pulse.engine.jobs.use_cases import Jobs
 from pulse.model.errors import InvalidInput, JobBusy
@@ -646,7 +646,7 @@ async def test_an_error_within_is_answered_and_a_mistake_is_kept_to_ourselves(
 class Streaming(pb_grpc.WorkServicer):
     """As a dispatcher's service will be."""
 
-    @answering
+    @handle_errors
     async def StreamJobs(  # noqa: N802  the proto names it
         self, request: pb.StreamJobsRequest, _context: Any
     ) -> AsyncIterator[pb.StreamJobsResponse]:
@@ -753,7 +753,9 @@ async def test_a_request_of_too_many_values_is_refused_unread(
     answer = await refused(call(request_bytes))
 
     assert (answer.status, answer.code) == (Status.INVALID_ARGUMENT, "invalid_input")
-    assert answer.message == "more than 60,000 values of one message, or 500,000 in all: send them in parts"
+    assert answer.message == (
+        "a message must have at most 60,000 values, and a request 500,000 in all: send it in parts"
+    )
 
 
 async def test_the_largest_batch_with_all_that_a_job_usually_has_is_taken(client: Client) -> None:

@@ -178,7 +178,7 @@ async def test_everything_about_a_schedule_is_told(schedules: Scheduling, engine
     names = ["done", "parked", "paused", "gone", "waiting"]
     await engine.schedules.sync("shop", [Declared(schedule=a_schedule(name="gone"))])
     await engine.schedules.sync("shop", [])
-    await engine.schedules.create(a_schedule(name="done", after=MINUTE))
+    await engine.schedules.create(a_schedule(name="done", delay=MINUTE))
     await engine.schedules.create(a_schedule(name="parked"))
     await engine.schedules.create(a_schedule(name="paused"))
     await engine.schedules.pause("paused", reason="für immer")
@@ -530,7 +530,7 @@ REFUSED: dict[str, tuple[type[PulseError], Call]] = {
     "declared twice": (InvalidSchedule, lambda on: on.sync("app", [Declared(schedule=a_schedule())] * 2)),
     "app without a name": (InvalidName, lambda on: on.sync("", [])),
     "no future": (InvalidSchedule, lambda on: on.create(a_schedule(name="n", cron="0 0 30 2 *"))),
-    "past": (InvalidSchedule, lambda on: on.preview_new(a_schedule(at=NOON - DAY))),
+    "past": (InvalidSchedule, lambda on: on.preview_new(a_schedule(run_at=NOON - DAY))),
     "nothing changed": (InvalidSchedule, lambda on: on.edit("tick", {})),
     "unknown field": (InvalidOption, lambda on: on.edit("tick", {"colour": "red"})),
     "name changed": (InvalidOption, lambda on: on.edit("tick", {"name": "tock"})),
@@ -650,10 +650,10 @@ BAD: dict[str, tuple[tuple[str, Any], Status, str]] = {
     "bad zone": (create(tz="../etc/passwd"), Status.INVALID_ARGUMENT, "invalid_schedule"),
     "negative every": (create(cron="", every=Duration(seconds=-5)), Status.INVALID_ARGUMENT, "invalid_option"),
     "absurd every": (create(cron="", every=Duration(seconds=1 << 61)), Status.INVALID_ARGUMENT, "invalid_option"),
-    "negative after": (create(cron="", after=Duration(seconds=-5)), Status.INVALID_ARGUMENT, "invalid_option"),
+    "negative after": (create(cron="", delay=Duration(seconds=-5)), Status.INVALID_ARGUMENT, "invalid_option"),
     "negative jitter": (create(jitter=Duration(nanos=-1)), Status.INVALID_ARGUMENT, "invalid_option"),
-    "absurd at": (create(cron="", at=ABSURD), Status.INVALID_ARGUMENT, "invalid_option"),
-    "at before time": (create(cron="", at=BEFORE_TIME), Status.INVALID_ARGUMENT, "invalid_option"),
+    "absurd at": (create(cron="", run_at=ABSURD), Status.INVALID_ARGUMENT, "invalid_option"),
+    "at before time": (create(cron="", run_at=BEFORE_TIME), Status.INVALID_ARGUMENT, "invalid_option"),
     "absurd start": (create(starts_at=ABSURD), Status.INVALID_ARGUMENT, "invalid_option"),
     "starts when it ends": (
         create(starts_at=Timestamp(seconds=1_900_000_000), ends_at=Timestamp(seconds=1_900_000_000)),
@@ -1019,7 +1019,7 @@ async def test_a_handler_knows_the_instant_it_was_made_for(settings: Settings, s
     async with working(app), open_link(app.settings) as link:
         [plain] = await link.submit([a_new_job(payload="{}")])
         await link.schedules.create(a_schedule(name="hourly", cron="@hourly", job=a_new_job(payload="{}")))
-        await link.schedules.create(a_schedule(name="soon", after=SECOND, job=a_new_job(payload="{}")))
+        await link.schedules.create(a_schedule(name="soon", delay=SECOND, job=a_new_job(payload="{}")))
         soon = (await link.schedules.get("soon")).timed.at
         fire = await link.schedules.trigger("hourly")
 

@@ -644,7 +644,9 @@ async def test_a_request_of_too_many_values_is_refused_unread(client: Client, me
 
     answer = await refused(call(request_.SerializeToString()))
 
-    assert answer.message == "more than 60,000 values of one message, or 500,000 in all: send them in parts"
+    assert answer.message == (
+        "a message must have at most 60,000 values, and a request 500,000 in all: send it in parts"
+    )
 
 
 async def test_a_report_for_a_job_that_was_never_assigned_is_lost(client: Client, engine: Engine, jobs: Jobs) -> None:
@@ -681,7 +683,7 @@ async def test_nobody_speaks_for_the_claim_of_another_worker_and_the_batch_goes_
     assert answers == [[pb.LOST, pb.ACCEPTED]] * 4 + [[pb.LOST]]
     assert await jobs.get(theirs.id) == before
     assert (await jobs.get(UUID(own.job_id))).status is JobStatus.COMPLETED
-    warnings = [record.getMessage() for record in caplog.records if "of which it has no claim" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "that it has not claimed" in record.getMessage()]
     assert len(warnings) == 1
     assert "local/w1" in warnings[0]
     assert str(theirs.id) in warnings[0]

@@ -120,7 +120,7 @@ async def test_alarms_are_listed_in_pages(http: Http) -> None:
         ({"url": URL, "cron_expr": "61 * * * *"}, "invalid_alarm", "invalid cron expression"),
         ({"url": URL, "cron_expr": "0 0 30 2 *"}, "invalid_alarm", "yields no future time"),
         (HOUR | {"tz": "Nowhere"}, "invalid_alarm", "Nowhere"),
-        (HOUR | {"kind": "cron"}, "invalid_alarm", "make a once alarm"),
+        (HOUR | {"kind": "cron"}, "invalid_alarm", "kind must be 'once' with these times, not 'cron'"),
         ({"delay_seconds": 5}, "invalid_alarm", "PULSE_ALARM_TARGET"),
         ({"delay_seconds": 5, "url": "http://10.0.0.1/"}, "invalid_target", "10.0.0.1"),
         ({"delay_seconds": 5, "url": "https://a:b@example.com/"}, "invalid_target", ""),

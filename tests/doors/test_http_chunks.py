@@ -101,7 +101,7 @@ async def test_a_refused_request_is_not_read_to_its_end(http: Http, steps: list[
 
 
 async def test_who_goes_on_behind_a_refusal_is_cut_off(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.http.requests.front.LINGER", 2 * PATIENCE)
+    monkeypatch.setattr("pulse.doors.http.requests.security_headers.LINGER", 2 * PATIENCE)
     monkeypatch.setattr("pulse.doors.http.requests.protocol.BYTES_IN_VAIN", 1 << 20, raising=False)
     reader, writer = await asyncio.open_connection(*http.server.http_address)  # type: ignore[misc]
     writer.write(HEAD % (b"/v1/jobs", b"evil.example") + b"content-length: 1000000000000\r\n\r\n")
@@ -179,4 +179,4 @@ def test_a_body_in_one_piece_is_read_in_one_piece_and_not_what_is_behind_it() ->
 
     assert sum(len(event.data) for event in events if isinstance(event, h11.Data)) == 100_000
     assert events[-1] is h11.PAUSED
-    assert len(reader._waiting) > 90_000
+    assert len(reader._unparsed) > 90_000

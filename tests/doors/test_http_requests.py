@@ -192,7 +192,7 @@ async def test_a_body_about_one_thing_is_smaller_than_one_about_many(settings: S
 async def test_a_query_of_many_parameters_is_refused_unread(http: Http) -> None:
     refused = await http.refused("GET", "/v1/jobs?" + "&".join(["limit=1"] * 101))
 
-    assert refused == (400, "invalid_input", "the query has more than 100 parameters")
+    assert refused == (400, "invalid_input", "the query must have at most 100 parameters")
 
 
 async def test_a_body_in_chunks_is_refused_at_the_limit(http: Http) -> None:

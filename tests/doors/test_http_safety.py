@@ -17,8 +17,8 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 
 from pulse.cli.server.mcp_process import _listening
-from pulse.doors.http.requests.front import Front
 from pulse.doors.http.requests.port import HttpPort
+from pulse.doors.http.requests.security_headers import SecurityMiddleware
 from pulse.engine.engine import Engine
 from pulse.engine.tokens import Tokens
 from pulse.model.errors import InvalidSettings
@@ -90,9 +90,11 @@ async def test_a_call_that_the_browser_says_comes_from_another_site_is_refused(
 
 @pytest.mark.parametrize(("scheme", "told"), [("http", None), ("https", "max-age=31536000")])
 async def test_browsers_that_came_over_tls_are_told_to_stay_with_it(scheme: str, told: str | None) -> None:
-    front = Front(PlainTextResponse("well"), has_tokens=False, has_certificates=scheme == "https", deadline=PATIENCE)
+    middleware = SecurityMiddleware(
+        PlainTextResponse("well"), has_tokens=False, has_certificates=scheme == "https", deadline=PATIENCE
+    )
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url=f"{scheme}://localhost") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(middleware), base_url=f"{scheme}://localhost") as client:
         answers = [await client.get("/"), await client.get("/", headers={"origin": "https://evil.example"})]
 
     assert [answer.status_code for answer in answers] == [200, 403]
@@ -188,7 +190,7 @@ async def drip(http: Http, sent: bytes, drop: bytes) -> bytes:
 async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     hasty: Http, monkeypatch: pytest.MonkeyPatch, path: bytes, drop: bytes
 ) -> None:
-    monkeypatch.setattr("pulse.doors.http.requests.front.LINGER", 0.1)
+    monkeypatch.setattr("pulse.doors.http.requests.security_headers.LINGER", 0.1)
 
     head, _, body = (await drip(hasty, SLOW_HEAD % path, drop)).partition(b"\r\n\r\n")
 
@@ -230,7 +232,7 @@ async def test_who_has_asked_in_time_may_be_answered_later(hasty: Http) -> None:
 
 
 async def test_a_stream_goes_on_though_its_viewer_promised_a_body(hasty: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.doors.dashboard.live.BREATH", 2 * HASTE.total_seconds())
+    monkeypatch.setattr("pulse.doors.dashboard.live.KEEPALIVE_INTERVAL", 2 * HASTE.total_seconds())
     reader, writer = await asyncio.open_connection(*hasty.server.http_address)  # type: ignore[misc]
     writer.write(b"GET /live/workers HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
 

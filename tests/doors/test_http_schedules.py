@@ -90,7 +90,7 @@ async def test_the_same_again_is_no_error_and_another_is(http: Http) -> None:
         ({"catch_up": "sometimes"}, "invalid_input"),
         ({"replay_limit": 0}, "invalid_input"),
         ({"name": "0190a000-0000-7000-8000-000000000000"}, "invalid_name"),
-        ({"delay": "5m"}, "invalid_input"),
+        ({"delay": "5m"}, "invalid_schedule"),
         ({"unique_key": "k"}, "invalid_input"),
         ({"task": ""}, "invalid_input"),
     ],
@@ -290,7 +290,7 @@ async def test_occurrences_are_told_before_they_come(http: Http) -> None:
 
     assert new == made
     assert new["occurrences"][0] == {
-        "run_at": "2030-01-01T08:00:00Z",
+        "at": "2030-01-01T08:00:00Z",
         "local": "2030-01-01T09:00:00+01:00",
         "note": None,
     }

@@ -103,7 +103,7 @@ async def go_through(agent: Agent, engine: Engine) -> None:
     assert (cancelled["status"], cancelled["next_fire_at"]) == ("cancelled", None)
     assert (await agent.call("alarm_list", status="active"))["alarms"] == []
 
-    submitted = await agent.call("job_submit", task="greet", args={"name": "Ada"})
+    submitted = await agent.call("job_submit", task="greet", payload={"name": "Ada"})
     assert submitted["is_new"]
     assert (await agent.call("job_status", id=submitted["id"]))["status"] == "PENDING"
     [claim] = await engine.claims.claim("greet", worker="w", slots=1)
@@ -169,7 +169,12 @@ async def test_lists_come_in_pages(settings: Settings) -> None:
         ("alarm_set", {}, "invalid_alarm", "once alarm requires delay_seconds or fire_at"),
         ("alarm_set", {"delay_seconds": 0}, "invalid_alarm", "requires delay_seconds"),
         ("alarm_set", {"delay_seconds": -5}, "invalid_option", "delay_seconds"),
-        ("alarm_set", {"delay_seconds": 1e300}, "invalid_input", "delay_seconds 1e+300"),
+        (
+            "alarm_set",
+            {"delay_seconds": 1e300},
+            "invalid_input",
+            "delay_seconds must be a number of seconds, at most ten years, not 1e+300",
+        ),
         ("alarm_set", {"delay_seconds": "soon"}, "invalid_input", "$.delay_seconds"),
         ("alarm_set", {"delay_seconds": 5, "cron_expr": "@daily"}, "invalid_alarm", "cron alarm takes cron_expr"),
         ("alarm_set", {"fire_at": "tomorrow"}, "invalid_alarm", "invalid fire_at 'tomorrow' (want RFC3339)"),
@@ -189,7 +194,7 @@ async def test_lists_come_in_pages(settings: Settings) -> None:
         ("alarm_cancel", {"alarm": "nobody"}, "alarm_not_found", "nobody"),
         ("job_submit", {"task": ""}, "invalid_input", "task"),
         ("job_submit", {"task": "t", "payload": [1]}, "invalid_input", "$.payload"),
-        ("job_status", {"id": "17"}, "invalid_input", "'17' is not the id of a job"),
+        ("job_status", {"id": "17"}, "invalid_input", "id must be the id that job_submit returned, not '17'"),
         ("job_status", {"id": "0190a0a0-0000-7000-8000-000000000000"}, "job_not_found", "0190a0a0"),
         ("alarm_snooze", {}, "invalid_input", "there is no tool 'alarm_snooze'"),
     ],
@@ -231,7 +236,7 @@ class Lost:
         self.alarms = self
         self._error = error
 
-    async def find(self, *_: object, **__: object) -> NoReturn:
+    async def list_page(self, *_: object, **__: object) -> NoReturn:
         raise self._error
 
 
@@ -437,4 +442,4 @@ def test_a_port_that_is_taken_is_named(env: dict[str, str], tmp_path: Path) -> N
         refused = run_process("mcp", "--http", taken, **env)
 
     assert refused.returncode == 1
-    assert "cannot be listened on" in refused.stderr
+    assert "must be free to listen on" in refused.stderr

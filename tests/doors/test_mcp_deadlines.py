@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pulse.doors.mcp.door import McpDoor
-from pulse.doors.mcp.http import Front as McpFront
-from pulse.doors.mcp.http import HttpServer, McpGate, make_app
+from pulse.doors.mcp.http import GateMiddleware, HttpServer, McpGate, make_app
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
 
@@ -95,12 +94,12 @@ async def test_a_call_that_breaks_off_is_not_made(port: int, engine: Engine, mon
     """Though what came of it is JSON."""
     broke_off = asyncio.Event()
 
-    async def see(self: McpFront, *given: Any) -> None:
+    async def see(self: GateMiddleware, *given: Any) -> None:
         await come_in(self, *given)
         broke_off.set()
 
-    come_in = McpFront.__call__
-    monkeypatch.setattr(McpFront, "__call__", see)
+    come_in = GateMiddleware.__call__
+    monkeypatch.setattr(GateMiddleware, "__call__", see)
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(CHUNKED)
     await writer.drain()

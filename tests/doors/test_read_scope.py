@@ -12,7 +12,7 @@ import pytest
 
 from pulse.doors.access import Caller
 from pulse.doors.mcp.tools import TOOLS as LISTED
-from pulse.doors.mcp.tools import AlarmCancel, AlarmList, AlarmSet, JobLook, JobSubmit, Tool, ToolContext
+from pulse.doors.mcp.tools import AlarmCancel, AlarmList, AlarmSet, JobQuery, JobSubmit, Tool, ToolContext
 from pulse.doors.owners import find_to_manage, find_to_see
 from pulse.engine.engine import Engine
 from pulse.links.direct import DirectLink
@@ -108,15 +108,15 @@ async def test_over_mcp_a_reader_looks_and_does_not_touch(settings: Settings, en
     await engine.alarms.set(SOON)
     before = await snapshot(settings)
 
-    looked: Any = await TOOLS["job_status"].do(eye, JobLook(id=str(job.id)))
-    listed: Any = await TOOLS["alarm_list"].do(eye, AlarmList())
+    looked: Any = await TOOLS["job_status"].run(eye, JobQuery(id=str(job.id)))
+    listed: Any = await TOOLS["alarm_list"].run(eye, AlarmList())
     for tool, given in {
         "alarm_set": AlarmSet(delay_seconds=1),
         "alarm_cancel": AlarmCancel(alarm="tea"),
         "job_submit": JobSubmit(task="mail"),
     }.items():
         with pytest.raises(Forbidden, match=r"it has read$"):
-            await TOOLS[tool].do(eye, given)
+            await TOOLS[tool].run(eye, given)
 
     assert (looked.status, [alarm.name for alarm in listed.alarms]) == ("PENDING", ["tea"])
     assert await snapshot(settings) == before

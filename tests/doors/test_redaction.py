@@ -19,7 +19,7 @@ import pytest
 
 from pulse.doors.access import LOCAL
 from pulse.doors.echo import Echo, serve_echo
-from pulse.doors.mcp.tools import TOOLS, AlarmList, AlarmSet, JobLook, ToolContext
+from pulse.doors.mcp.tools import TOOLS, AlarmList, AlarmSet, JobQuery, ToolContext
 from pulse.engine.engine import open_engine
 from pulse.links.direct import DirectLink
 from pulse.links.remote.jobs import open_remote_engine
@@ -157,8 +157,8 @@ class Scene:
 
     async def look_over_mcp(self, asking: ToolContext) -> None:
         tools = {tool.name: tool for tool in TOOLS}
-        self.seen["mcp alarms"] = repr(await tools["alarm_list"].do(asking, AlarmList()))
-        self.seen["mcp job"] = repr(await tools["job_status"].do(asking, JobLook(id=self.ids[0])))
+        self.seen["mcp alarms"] = repr(await tools["alarm_list"].run(asking, AlarmList()))
+        self.seen["mcp job"] = repr(await tools["job_status"].run(asking, JobQuery(id=self.ids[0])))
 
     async def look_by_command(self) -> None:
         direct = {"PULSE_DATABASE_URL": self.settings.database_url, "PULSE_REDACT": self.settings.redact}
@@ -279,7 +279,7 @@ async def test_what_was_read_masked_cannot_be_written_back(marked: Settings) -> 
         tools = {tool.name: tool for tool in TOOLS}
         with pytest.raises(InvalidPayload, match="give the value itself"):
             again = AlarmSet(name="tea", delay_seconds=9, url=LATER["url"], payload=masked)  # type: ignore[arg-type]
-            await tools["alarm_set"].do(ToolContext(DirectLink(engine), LOCAL, "local"), again)
+            await tools["alarm_set"].run(ToolContext(DirectLink(engine), LOCAL, "local"), again)
 
     assert masked == {
         "password": MASK,

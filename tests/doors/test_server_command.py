@@ -249,9 +249,10 @@ def test_two_ports_in_use_are_said_in_one_refusal(tmp_path: Path, env: dict[str,
         listen, http_listen = (f"127.0.0.1:{taken.getsockname()[1]}" for taken in (grpc_port, http_port))
         said = refusal(tmp_path, "--listen", listen, "--http-listen", http_listen, **env)
 
-    assert f"cannot listen on {listen} (Address already in use): choose another by --listen or" in said
+    assert f"cannot listen on {listen} (Address already in use): choose another with --listen or" in said
     assert (
-        f"cannot listen on {http_listen} for HTTP (Address already in use): choose another by --http-listen or" in said
+        f"cannot listen on {http_listen} for HTTP (Address already in use): choose another with --http-listen or"
+        in said
     )
 
 
@@ -387,10 +388,10 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, env: dict[str, str], c
         ((cards.cert, None, None), "set both PULSE_TLS_CERT and PULSE_TLS_KEY"),
         ((None, None, cards.ca), "set both PULSE_TLS_CERT and PULSE_TLS_KEY"),
         ((cards.cert, tmp_path / "nowhere.key", None), "nowhere.key cannot be read: No such file"),
-        ((garbage, cards.key, None), "are not a certificate and its key"),
-        ((cards.cert, cards.client_key, None), "are not a certificate and its key"),
-        ((cards.cert, locked, None), "are not a certificate and its key"),
-        ((cards.cert, cards.key, garbage), "does not hold a certificate"),
+        ((garbage, cards.key, None), "must be a certificate and its key"),
+        ((cards.cert, cards.client_key, None), "must be a certificate and its key"),
+        ((cards.cert, locked, None), "must be a certificate and its key"),
+        ((cards.cert, cards.key, garbage), "must hold a certificate"),
     ]
     for files, said in cases:
         flags = [

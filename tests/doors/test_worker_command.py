@@ -168,7 +168,7 @@ def begin() -> None:
         (
             "work:mail",
             (
-                "token 'web' may not work on topic 'greetings'; it may on mail: give it that scope, or start the "
+                "token 'web' may not work on topic 'greetings', only on mail: give it that scope, or start the "
                 "worker with --topics mail"
             ),
         ),

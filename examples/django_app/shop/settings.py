@@ -1,4 +1,4 @@
-"""Django's settings: as few as there can be."""
+"""The fewest settings that Django needs."""
 
 import os
 

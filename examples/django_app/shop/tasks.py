@@ -1,4 +1,4 @@
-"""What the shop does after it has answered."""
+"""The tasks that the shop does after its response: it sends the receipt."""
 
 from django.db import close_old_connections, connection, transaction
 
@@ -10,8 +10,8 @@ app = Pulse()
 
 @app.task(retry=Retry(5), timeout="30s")
 def send_receipt(ctx: Context, order_id: int) -> None:
-    close_old_connections()  # a worker's thread outlives a connection that has gone bad
+    close_old_connections()  # a worker's thread may have a connection that was lost since its last job
     with transaction.atomic():
         order = Order.objects.get(pk=order_id)
         Receipt.objects.create(order=order, text=f"{order.email}: {order.quantity} × {order.item_id}")
-        ctx.complete(connection)  # commits with the receipt, so that there is never a second one
+        ctx.complete(connection)  # commits together with the receipt, so there is never a second receipt

@@ -1,4 +1,4 @@
-"""A shop with one counter: orders come in, receipts go out."""
+"""The views of a small shop: they place an order, and show its receipt."""
 
 import json
 
@@ -25,7 +25,7 @@ def place_order(request: HttpRequest) -> JsonResponse:
         with transaction.atomic():
             order = Order.objects.create(item_id=new["item"], quantity=new["quantity"], email=new["email"])
             job = send_receipt.using(conn=connection).enqueue(order.id)
-            take_from_stock(order)  # if it raises, neither the order nor the job was ever there
+            take_from_stock(order)  # if it raises, neither the order nor the job is committed
     except OutOfStock as error:
         return JsonResponse({"detail": str(error)}, status=409)
     return JsonResponse({"order": order.id, "job": str(job.id)}, status=201)

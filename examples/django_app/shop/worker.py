@@ -1,4 +1,4 @@
-"""What `pulse worker shop.worker:app` imports: Django first, then the tasks."""
+"""The module that `pulse worker shop.worker:app` imports. It sets up Django, and then imports the tasks."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""How does the world outside reach the engine? Each door translates and calls it, and decides nothing."""
+"""How do programs, people and agents reach the engine? A door translates their requests, and decides nothing itself."""

@@ -1,7 +1,7 @@
-"""Who is calling, may they, and is it too much? The same for every door.
+"""Who is calling, are they allowed to, and do they call too often? Every door uses this file.
 
-A door knows what a call shows for itself and which right it needs, and asks `Gate` to admit it. Which topic a call is
-about is known only once the job is in hand: that is what `caller.get().check(right, topic)` is for.
+A door knows the credentials of a call and the right that the call needs, and asks `Gate` to admit it. The topic of a
+call is known only once its job has been read; `caller.get().check(right, topic)` then checks that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pulse.model.tokens import Scope, Token
 
 CALLS_PER_SECOND = 5_000.0
-SHOWN_SCOPES = 10
+SHOWN_SCOPES = 10  # in a message
 
-# By right: the smallest scopes that have it, and what is done with it, at all and of one topic or owner.
+# For each right: the smallest scopes that grant it, and what it allows, in general and for one topic or owner.
 NEEDS: dict[Right, tuple[tuple[ScopeKind, ...], str, str]] = {
     Right.SUBMIT: ((ScopeKind.SUBMIT,), "submitting jobs", "submitting to topic {}"),
     Right.FOLLOW: ((ScopeKind.SUBMIT, ScopeKind.READ), "following jobs", "following jobs of topic {}"),
@@ -46,15 +46,15 @@ NEEDS: dict[Right, tuple[tuple[ScopeKind, ...], str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever makes this call, by their token and not by what they say of themselves."""
+    """The caller of a request, as its token names it."""
 
     name: str
     scopes: tuple[Scope, ...]
-    is_trusted: bool = False  # authentication is off, or it is our own: there is no token behind it
+    is_trusted: bool = False  # there is no token: authentication is off, or our own process calls
     digest: bytes = field(default=b"", repr=False)
 
     def may(self, right: Right, topic: str | None = None) -> bool:
-        """Without a topic: whether there is any for which it may."""
+        """Tell whether the caller has this right for the topic; without a topic, whether for any topic at all."""
         return any(scope.grants(right, topic) for scope in self.scopes)
 
     def check(self, right: Right, topic: str | None = None) -> None:
@@ -62,7 +62,7 @@ class Caller:
             raise Forbidden(self.name, f"{_lack(right, topic)}; it has {_listed(self.scopes)}")
 
     def check_topics(self, topics: Sequence[str]) -> None:
-        """Check that a worker that is about to start may work on all of its topics, and say how it could start."""
+        """Check that a starting worker may work on all of its topics; the error says how it could start."""
         allowed = [topic for topic in topics if self.may(Right.WORK, topic)]
         denied = [topic for topic in topics if not self.may(Right.WORK, topic)]
         if denied and not allowed:
@@ -72,23 +72,27 @@ class Caller:
             named = _some([repr(topic[:200]) for topic in denied])
             raise Forbidden(
                 self.name,
-                f"may not work on {which} {named}; it may on {_some(allowed)}: give it {scopes}, or start the worker "
+                f"may not work on {which} {named}, only on {_some(allowed)}: give it {scopes}, or start the worker "
                 f"with --topics {_some(allowed, ',')}",
             )
 
     def worker_named(self, own: str) -> str:
-        """A worker's name as rows have it: nobody can speak for a worker of another token."""
+        """Return the name that a worker has in the rows: its token's name comes first, so that no other token can use
+        it."""
         return check_name("worker", f"{self.name}/{check_name('worker', own)}")
 
 
 LOCAL = Caller("local", (ADMIN,), is_trusted=True)
 
-caller: ContextVar[Caller] = ContextVar("caller")  # of the call under way
+caller: ContextVar[Caller] = ContextVar("caller")  # of the current call
 
 
 def check_logged(check: Callable[[Right, str], None], name: str, topic: str | None) -> None:
-    """Check that the log of a schedule may be read. Of one that was deleted (no topic) nobody knows the topic any more:
-    it is for those who may follow jobs of every topic, and others are told of nothing."""
+    """Check that the caller may read the log of a schedule.
+
+    The topic of a deleted schedule is no longer known (None). Its log needs the right to follow jobs of every topic;
+    other callers get ScheduleNotFound.
+    """
     try:
         check(Right.FOLLOW, topic or "*")
     except Forbidden:
@@ -98,13 +102,13 @@ def check_logged(check: Callable[[Right, str], None], name: str, topic: str | No
 
 
 def _lack(right: Right, topic: str | None) -> str:
-    """Return which scope would do, and what for. A topic is shown as Python writes it: it may be anything."""
-    kinds, deed, deed_of = NEEDS[right]
+    """Say which scope is missing, and what needs it. The topic is escaped as `repr` does it: it may hold anything."""
+    kinds, action, action_on = NEEDS[right]
     if topic in {None, "*"}:
-        return f"lacks the scope {' or '.join(kinds)}, which {deed} needs"
+        return f"lacks the scope {' or '.join(kinds)}, which {action} needs"
     shown = repr(str(topic)[:200])
     scopes = [f"{kind}:{shown[1:-1]}" if kind in PER_TOPIC else str(kind) for kind in kinds]
-    return f"lacks the scope {' or '.join(scopes)}, which {deed_of.format(shown)} needs"
+    return f"lacks the scope {' or '.join(scopes)}, which {action_on.format(shown)} needs"
 
 
 def _listed(scopes: tuple[Scope, ...]) -> str:
@@ -117,7 +121,7 @@ def _some(found: Sequence[str], comma: str = ", ") -> str:
 
 
 class Gate:
-    """Let calls in, or raise why not. All doors of a server share one, so that a token has one limit."""
+    """Admits calls, or raises an error that says why not. All doors of a server share one, so a token has one limit."""
 
     def __init__(
         self,
@@ -127,9 +131,11 @@ class Gate:
         clock: Callable[[], float] = time.monotonic,
         admitted: bytes | None = None,
     ) -> None:
-        """Without `tokens` there is no authentication, and everyone is `LOCAL`: for loopback in development only.
+        """Create a gate that authenticates by `tokens`.
 
-        So is whoever shows the secret with the hash `admitted`, which only the process that started this server has.
+        Without `tokens` nobody is authenticated and every caller is `LOCAL`: for loopback in development only. With
+        tokens, a caller whose secret has the hash `admitted` is `LOCAL`, too: only the process that started this
+        server has that secret.
         """
         self._tokens = tokens
         self._admitted = admitted
@@ -139,27 +145,31 @@ class Gate:
     def has_tokens(self) -> bool:
         return self._tokens is not None
 
-    async def admit(self, shown: Sequence[str], right: Right | None, *, where: str) -> Caller:
-        """`shown` is every `authorization` of the call, and `where` the word for the place it stands in."""
-        found = await self._authenticate(shown, where)
+    async def admit(self, credentials: Sequence[str], right: Right | None, *, where: str) -> Caller:
+        """Return the caller, or raise why the call is not admitted.
+
+        `credentials` are the values of all `authorization` fields of the call. `where` names the place of those fields
+        in error messages: "header" or "metadata".
+        """
+        found = await self._authenticate(credentials, where)
         if right is None:
-            raise Forbidden(found.name, "may not call this method: it has no rule that would allow it")
+            raise Forbidden(found.name, "may not call this method: no rule allows it")
         if not found.is_trusted:
             self._rate.take(found.name)
         found.check(right)
         return found
 
     async def still_allowed(self, caller: Caller) -> bool:
-        """Whether a stream that was opened may go on. Costs a statement every few seconds, for all streams together."""
+        """Tell whether an open stream may go on. All streams together cost one statement every few seconds."""
         if self._tokens is None or caller.is_trusted:
             return True
         token = await self._tokens.find_hashed(caller.digest)
         return token is not None and token.is_usable
 
-    async def _authenticate(self, shown: Sequence[str], where: str) -> Caller:
+    async def _authenticate(self, credentials: Sequence[str], where: str) -> Caller:
         if self._tokens is None:
             return LOCAL
-        secret = read_secret(shown, where)
+        secret = read_secret(credentials, where)
         if self._admitted is not None and compare_digest(hash_of(secret), self._admitted):
             return LOCAL
         token = await self._tokens.find(secret)
@@ -170,17 +180,17 @@ class Gate:
 
 
 class Rate:
-    """A bucket of calls for each token, filled at an even rate up to one second's worth."""
+    """A bucket of calls for each token. It fills at a constant rate, up to the calls of one second."""
 
     def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
         self._per_second = per_second
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # by token: calls, and when that was so
+        self._left: dict[str, tuple[float, float]] = {}  # by token: the calls left, and when they were counted
 
     def take(self, token: str) -> None:
         now = self._clock()
-        left, since = self._left.get(token, (self._most, now))
-        left = min(left + (now - since) * self._per_second, self._most)
+        left, since = self._left.get(token, (self._capacity, now))
+        left = min(left + (now - since) * self._per_second, self._capacity)
         if left < 1:
             self._left[token] = (left, now)
             raise LimitExceeded(
@@ -189,23 +199,23 @@ class Rate:
         self._left[token] = (left - 1, now)
 
     @property
-    def _most(self) -> float:
+    def _capacity(self) -> float:
         return max(self._per_second, 1.0)
 
 
-def read_secret(shown: Sequence[str], where: str) -> str:
-    if not shown:
+def read_secret(credentials: Sequence[str], where: str) -> str:
+    if not credentials:
         raise Unauthenticated(
             f"no token: set PULSE_TOKEN, or send the {where} `authorization: Bearer <secret>` (`pulse tokens create`)"
         )
-    scheme, _, secret = shown[0].partition(" ")
-    if len(shown) > 1 or scheme.lower() != "bearer":
-        raise Unauthenticated(f"the {where} `authorization` is not one `Bearer <secret>`")
+    scheme, _, secret = credentials[0].partition(" ")
+    if len(credentials) > 1 or scheme.lower() != "bearer":
+        raise Unauthenticated(f"the {where} `authorization` must be given once, as `Bearer <secret>`")
     return secret.strip()
 
 
 def check_usable(token: Token) -> None:
-    """Only the holder of its secret gets here, so nothing is given away."""
+    """Check that a token is neither revoked nor expired. The error may say which: the caller has shown its secret."""
     if token.revoked_at is not None:
         raise Unauthenticated(f"token {token.name!r} was revoked")
     if token.is_expired:

@@ -1,6 +1,7 @@
-"""Did a wake arrive, and what did it say? An endpoint that shows whatever comes, for those who have none yet.
+"""Did a wake arrive, and what was in it? This endpoint shows every wake, for people who have no endpoint yet.
 
-It checks signatures as a receiver should, but takes a wake all the same: it is there to look at, not to guard.
+It checks signatures as a receiver should, but it also accepts a wake whose signature is invalid: it shows wakes, and
+acts on none.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from pulse.webhooks import verify
 log = logging.getLogger("pulse.echo")
 
 HOST = "127.0.0.1"
-LARGEST = 1 << 20  # bytes of a body; a wake has at most 64 KiB of payload
-BELIEVED_FOR = 10.0  # seconds: as long as a process goes on signing with secrets it has read
-
-MAX_OWNERS = 100  # whose secrets are kept for that long
+MAX_BODY = 1 << 20  # bytes; the payload of a wake has at most 64 KiB
+CACHED_FOR = 10.0  # seconds: a delivering process caches the secrets for as long
+MAX_OWNERS = 100  # whose secrets are cached
 Secrets = Callable[[str | None], Awaitable[Sequence[str]]]
 """Reads the secrets of an owner, or of the default owner if none is given."""
 
@@ -34,11 +34,11 @@ Secrets = Callable[[str | None], Awaitable[Sequence[str]]]
 class Signature(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
-    UNCHECKED = "unchecked"  # there is no secret to check it with
+    UNCHECKED = "unchecked"  # the secret is not known, or cannot be read
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A wake as it came."""
+    """A request that arrived, usually a wake."""
 
     at: datetime
     path: str
@@ -50,12 +50,12 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any
     attempt: int | None
     signature: Signature
-    why: str | None  # it is invalid or unchecked
-    answered: int  # our status
+    why: str | None  # why the signature is invalid or unchecked
+    answered: int  # the HTTP status that we answered
 
 
 class Echo:
-    """Shows what arrives. Without `secrets` signatures are not checked."""
+    """Shows every request that arrives. Without `secrets` it does not check signatures."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Echo:
         self._secrets = secrets
         self._status = status
         self._redaction = redaction
-        self._known: dict[str | None, tuple[float, Sequence[str]]] = {}  # by owner, with the time of reading
+        self._cache: dict[str | None, tuple[float, Sequence[str]]] = {}  # by owner: the time of reading, the secrets
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.method != "POST":
-            return web.Response(text="Pulse echo: wakes that are sent here by POST are shown on its terminal.\n")
+            return web.Response(text="Pulse echo: send wakes here by POST, and they are shown on its terminal.\n")
         body = await request.read()
         signature, why = await self._check(body, request)
         shown = self._redaction.json(body.decode(errors="replace")).encode() if self._redaction else body
@@ -83,12 +83,13 @@ class Echo:
     async def _check(self, body: bytes, request: web.Request) -> tuple[Signature, str | None]:
         if self._secrets is None:
             return Signature.UNCHECKED, "there is no secret to check it with"
-        owner = _text(_read_body(body).get("owner"))  # as it says of itself: a stranger's secret proves nothing
+        # The owner that the wake names. Naming another owner gains nothing: the secret must be that owner's.
+        owner = _text(_read_body(body).get("owner"))
         try:
             for attempt in range(2):  # the secret may have been replaced since it was read
-                known = await self._read(self._secrets, owner, is_again=attempt > 0)
+                found = await self._read_secrets(self._secrets, owner, is_again=attempt > 0)
                 try:
-                    verify(body, dict(request.headers), known)
+                    verify(body, dict(request.headers), found)
                 except InvalidSignature as error:
                     why = str(error)
                 else:
@@ -97,20 +98,20 @@ class Echo:
             return Signature.UNCHECKED, f"the secret cannot be read: {error}"
         return Signature.INVALID, why
 
-    async def _read(self, secrets: Secrets, owner: str | None, *, is_again: bool) -> Sequence[str]:
-        read_at, known = self._known.get(owner, (float("-inf"), ()))
-        if is_again or time.monotonic() - read_at > BELIEVED_FOR:
-            known = await secrets(owner)
-            if len(self._known) >= MAX_OWNERS:
-                self._known.clear()
-            self._known[owner] = time.monotonic(), known
-        return known
+    async def _read_secrets(self, secrets: Secrets, owner: str | None, *, is_again: bool) -> Sequence[str]:
+        read_at, found = self._cache.get(owner, (float("-inf"), ()))
+        if is_again or time.monotonic() - read_at > CACHED_FOR:
+            found = await secrets(owner)
+            if len(self._cache) >= MAX_OWNERS:
+                self._cache.clear()
+            self._cache[owner] = time.monotonic(), found
+        return found
 
 
 @asynccontextmanager
 async def serve_echo(echo: Echo, *, port: int) -> AsyncIterator[int]:
-    """Until the block ends; hands out the port, which for 0 is any free one. On this machine only."""
-    app = web.Application(client_max_size=LARGEST)
+    """Serve the endpoint on this machine until the block ends, and yield its port. Port 0 means any free port."""
+    app = web.Application(client_max_size=MAX_BODY)
     app.router.add_route("*", "/{path:.*}", echo.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -118,24 +119,24 @@ async def serve_echo(echo: Echo, *, port: int) -> AsyncIterator[int]:
         try:
             await web.TCPSite(runner, HOST, port).start()
         except (OSError, OverflowError) as error:
-            raise InvalidOption("port", port, f"be free to listen on ({error})") from error
+            raise InvalidOption("port", port, f"be one that this machine can listen on ({error})") from error
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
 
 def _arrival(body: bytes, request: web.Request, signature: Signature, why: str | None, status: int) -> Arrival:
-    said = _read_body(body)
+    wake = _read_body(body)
     return Arrival(
         at=datetime.now(UTC),
         path=request.path,
         wake_id=request.headers.get("webhook-id"),
-        alarm_id=_text(said.get("alarm_id")),
-        occurrence=_text(said.get("occurrence")),
-        owner=_text(said.get("owner")),
-        label=_text(said.get("label")),
-        payload=said.get("payload"),
-        attempt=said["attempt"] if isinstance(said.get("attempt"), int) else None,
+        alarm_id=_text(wake.get("alarm_id")),
+        occurrence=_text(wake.get("occurrence")),
+        owner=_text(wake.get("owner")),
+        label=_text(wake.get("label")),
+        payload=wake.get("payload"),
+        attempt=wake["attempt"] if isinstance(wake.get("attempt"), int) else None,
         signature=signature,
         why=why,
         answered=status,
@@ -143,12 +144,12 @@ def _arrival(body: bytes, request: web.Request, signature: Signature, why: str |
 
 
 def _read_body(body: bytes) -> dict[str, Any]:
-    """What is no wake is shown as if all of it were the payload."""
+    """Return the fields of a wake. Of any other body, return all of it as the payload."""
     try:
-        said = msgspec.json.decode(body)
+        found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {"payload": body.decode(errors="replace")}
-    return said if isinstance(said, dict) and "alarm_id" in said else {"payload": said}
+    return found if isinstance(found, dict) and "alarm_id" in found else {"payload": found}
 
 
 def _text(value: object) -> str | None:

@@ -1,7 +1,7 @@
-"""Whose alarms may a caller set, see and touch? The same at every door.
+"""Whose alarms may a caller set, see and manage? Every door uses these rules.
 
-An alarm has an owner where a job has a topic. Whoever may not see an alarm is told that there is none, so that nobody
-learns from a refusal what others have.
+An alarm has an owner as a job has a topic. A caller who may not see an alarm gets AlarmNotFound, so that nobody learns
+from a refusal which alarms others have.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pulse.doors.access import Caller
     from pulse.model.alarms import Alarm
 
-ALL = "*"  # as the scope of no owner can be written, so only a scope for all of them grants it
+ALL_OWNERS = "*"  # no scope can name this owner, so only a scope for all owners grants it
 
 
-class Finding(Protocol):
-    """What finds an alarm: engine.alarms."""
+class AlarmFinder(Protocol):
+    """The part of `engine.alarms` that finds an alarm."""
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
 
 
 def own_owner(caller: Caller) -> str:
-    """Who they are among owners: the one their scopes name, if it is one; else as their token is called."""
+    """Return the caller's own owner: the one that its scopes name, if they name exactly one, else its token's name."""
     if caller.is_trusted:
         return DEFAULT_OWNER
     named = [scope.topic for scope in caller.scopes if scope.kind is ScopeKind.ALARMS and scope.topic is not None]
@@ -36,15 +36,18 @@ def own_owner(caller: Caller) -> str:
 
 
 def owner_to_set(caller: Caller, given: str | None) -> str:
-    """Whose alarm it becomes. Raises Forbidden where it may not."""
+    """Return the owner of an alarm that this caller sets. Raise Forbidden if it may not set alarms of that owner."""
     owner = check_name("owner", given) if given else own_owner(caller)
     caller.check(Right.SET_ALARM, owner)
     return owner
 
 
 def owner_to_list(caller: Caller, given: str | None) -> str | None:
-    """Whose alarms are listed; none: everybody's. To be refused tells nothing of what there is."""
-    if not given and caller.may(Right.VIEW_ALARM, ALL):
+    """Return the owner whose alarms are listed; None: all owners.
+
+    Raise Forbidden if the caller may not see alarms of that owner, whether or not there are any.
+    """
+    if not given and caller.may(Right.VIEW_ALARM, ALL_OWNERS):
         return None
     owner = check_name("owner", given) if given else own_owner(caller)
     caller.check(Right.VIEW_ALARM, owner)
@@ -56,15 +59,15 @@ def filter_to_list(caller: Caller, wanted: AlarmFilter) -> AlarmFilter:
     return AlarmFilter(owner=owner, status=wanted.status, paused=wanted.paused, label=wanted.label)
 
 
-async def find_to_manage(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
-    """As `find_to_see`, once the caller may tend it, too. Act on it by its id: its name may change hands."""
+async def find_to_manage(alarms: AlarmFinder, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
+    """Return the alarm if the caller may see and manage it. Act on it by its id: another alarm may take its name."""
     alarm = await find_to_see(alarms, caller, key, given)
     caller.check(Right.MANAGE_ALARM, alarm.owner)
     return alarm
 
 
-async def find_to_see(alarms: Finding, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
-    """The alarm, by its id or its name, once the caller may see it."""
+async def find_to_see(alarms: AlarmFinder, caller: Caller, key: UUID | str, given: str | None = None) -> Alarm:
+    """Return the alarm with this id or name if the caller may see it, or raise AlarmNotFound."""
     own_id = _id_of(key)
     if given:
         check_name("owner", given)

@@ -1,4 +1,4 @@
-"""How much of a page can be sent?"""
+"""How many rows of a page fit into one response?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def how_many_fit(sizes: Iterable[int], limit: int) -> int:
-    """How many of a page can be sent; one always can, since a message takes more than the largest has."""
+    """Return how many of these rows fit. One always does, since a response may be larger than the largest row."""
     total, number = 0, 0
     for number, size in enumerate(sizes, start=1):
         total += size

@@ -1,8 +1,8 @@
-"""Which status does a client see for which error?
+"""Which gRPC and HTTP status does each error have?
 
-A status is for libraries, which decide by it whether to try again; the code beside it, in the `pulse-error` trailer or
-in the body, is for programs that want to know exactly. docs/reference/grpc.md and http.md list them, and a test
-compares them with this.
+Libraries decide by the status whether to try again. Programs that want to know the exact error read the code beside it,
+in the `pulse-error` trailer or in the body. docs/reference/grpc.md and http.md list both, and a test compares them with
+this file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATUS_OF: dict[type[PulseError], grpc.StatusCode] = {
     AccessDenied: grpc.StatusCode.PERMISSION_DENIED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     NotFound: grpc.StatusCode.NOT_FOUND,
-    # A taken key too: ALREADY_EXISTS is about something to be made, and only a replay meets a taken key.
+    # A taken unique key as well: ALREADY_EXISTS is for something that is being created, and only a replay meets one.
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     TokenNameTaken: grpc.StatusCode.ALREADY_EXISTS,
     AlarmExists: grpc.StatusCode.ALREADY_EXISTS,
@@ -73,7 +73,7 @@ def http_status_of(error: PulseError) -> int:
 
 
 def _nearest(known: Mapping[type[PulseError], S], error: PulseError, otherwise: S) -> S:
-    """The nearest ancestor wins, so a new error needs no new line here."""
+    """Return the value of the error's nearest known ancestor, so that a new error needs no line of its own here."""
     return next((known[kind] for kind in type(error).mro() if kind in known), otherwise)
 
 

@@ -1,6 +1,6 @@
-"""What travels between pulsed and its clients. `v1` is generated from proto/ and never edited."""
+"""Converts values of the model to messages of the gRPC contract, and back. `v1` is generated from proto/."""
 
 import os
 
-# Before gRPC is loaded: it tells of every server that goes away, in lines of its own on stderr. So do we, in our log.
+# Set before gRPC is loaded. By default gRPC writes a line to stderr for every server that goes away; our log has that.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -1,7 +1,7 @@
-"""How are the values of the model written on the wire, and read from it?
+"""How do values of the model become messages of the wire, and messages become values?
 
-The server and the client use the same functions, so what one writes the other can read. Whatever a client sends is
-checked by the model's own constructors: a message that could not have been said in Python is refused in the same words.
+The server and the client use the same functions, so each can read what the other writes. The model's constructors check
+what a client sends, so a message is refused with the same error as the same values in Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-RETRY_LIMIT = 64 << 10  # characters: a delay for each of the most attempts fits in
+RETRY_LIMIT = 64 << 10  # characters: enough for a delay for each of the attempts that a job may have
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
 STATUS_TO_WIRE: dict[JobStatus, Any] = {status: pb.JobStatus.Value(status.value) for status in JobStatus}
@@ -56,14 +56,14 @@ _COMPLETE = OUTCOME_TO_WIRE[Outcome.COMPLETE]
 OUTCOME_FROM_WIRE = {number: outcome for outcome, number in OUTCOME_TO_WIRE.items()}
 
 
-# --- parts
+# --- ids, instants and lengths
 
 
-def read_id(text: str, what: str = "id") -> UUID:
+def read_id(text: str, field: str = "id") -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise InvalidOption(what, text[:60], "be a uuid, as 018f3c2e-… has it") from None
+        raise InvalidOption(field, text[:60], "be a uuid") from None
 
 
 def write_instant(instant: datetime | None) -> Timestamp | None:
@@ -97,7 +97,7 @@ def read_length(message: Any, field: str) -> timedelta | None:  # noqa: ANN401
     try:
         return timedelta(seconds=found.seconds, microseconds=found.nanos // 1_000)
     except OverflowError:
-        raise InvalidOption(field, found.seconds, "be a length of time of at most ten years") from None
+        raise InvalidOption(field, found.seconds, "be at most ten years") from None
 
 
 def write_clock(seconds: float) -> Duration:
@@ -108,7 +108,7 @@ def read_clock(found: Duration) -> float:
     return found.seconds + found.nanos / 1e9
 
 
-# --- what is submitted
+# --- jobs as they are submitted
 
 
 def write_new_job(job: NewJob) -> pb.NewJob:
@@ -159,10 +159,10 @@ def read_retry(text: str) -> RetryPolicy:
     try:
         return msgspec.json.decode(text, type=RetryPolicy)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidOption("retry", text[:100], f"be a retry policy as JSON: {error}") from None
+        raise InvalidOption("retry", text[:100], f"be a retry policy as JSON ({error})") from None
 
 
-# --- what a job is
+# --- jobs as they are stored
 
 
 def write_job(job: Job) -> pb.Job:
@@ -204,7 +204,7 @@ def write_job(job: Job) -> pb.Job:
 
 def read_job(message: pb.Job) -> Job:
     submitted_at, run_at = read_instant(message, "submitted_at"), read_instant(message, "run_at")
-    assert submitted_at is not None  # every row has both
+    assert submitted_at is not None  # every job has both instants
     assert run_at is not None
     return Job(
         id=UUID(message.id),
@@ -270,7 +270,7 @@ def read_attempt(message: pb.Attempt) -> Attempt:
     )
 
 
-# --- what a worker gets and says
+# --- claims and reports
 
 
 def write_assignments(claims: Sequence[Claim], *, server_time: float, lease: timedelta) -> pb.Assignments:
@@ -295,7 +295,8 @@ def _write_assignment(claim: Claim) -> pb.Assignment:
         priority=claim.priority,
         ready_at_us=(claim.ready_at - EPOCH) // MICROSECOND,
     )
-    if timeout := write_length(claim.timeout):  # the rest is rare, and a submessage costs as much as all the others
+    # These are rare, and setting one submessage costs as much as all the fields above together.
+    if timeout := write_length(claim.timeout):
         message.timeout.CopyFrom(timeout)
     if deadline := write_instant(claim.deadline):
         message.deadline.CopyFrom(deadline)
@@ -343,7 +344,7 @@ def read_lease(message: pb.Lease) -> Lease:
 
 
 def write_report(report: Report) -> pb.Report:
-    """An error's text may be anything; what could not be stored could not travel either."""
+    """Write a report, without the characters of its error that could neither be stored nor sent."""
     if report.outcome is Outcome.COMPLETE:
         return pb.Report(job_id=str(report.id), lease_id=report.lease_id, outcome=_COMPLETE, result=report.result)
     return pb.Report(
@@ -360,7 +361,7 @@ def write_report(report: Report) -> pb.Report:
 def read_report(message: pb.Report) -> Report:
     outcome = OUTCOME_FROM_WIRE.get(message.outcome)
     if outcome is None:
-        raise InvalidReport(f"outcome {message.outcome} of job {message.job_id} is none that is known here")
+        raise InvalidReport(f"the outcome of job {message.job_id} must be a known one, not {message.outcome}")
     return Report(
         id=read_id(message.job_id, "job_id"),
         lease_id=message.lease_id,
@@ -385,11 +386,11 @@ def write_answers(answers: Iterable[ReportStatus]) -> list[Any]:
 
 
 def read_answers(numbers: Iterable[int]) -> list[ReportStatus]:
-    """An answer this client does not know yet means at least that the job is no longer its own."""
+    """Read answers. An answer that this client does not know yet is read as LOST, the safe choice."""
     return [REPORT_STATUS_FROM_WIRE.get(number, ReportStatus.LOST) for number in numbers]
 
 
-# --- who may do what
+# --- tokens
 
 
 def write_token(token: Token) -> pb.Token:
@@ -402,7 +403,7 @@ def write_token(token: Token) -> pb.Token:
     )
 
 
-# --- what an operator asks
+# --- lists, workers and topics
 
 
 def write_filter(wanted: JobFilter) -> pb.JobFilter:
@@ -420,7 +421,7 @@ def write_filter(wanted: JobFilter) -> pb.JobFilter:
 
 def read_filter(message: pb.JobFilter) -> JobFilter:
     if message.status and message.status not in STATUS_FROM_WIRE:
-        raise InvalidInput(f"status {message.status} is none that is known here")
+        raise InvalidInput(f"status must be a known one, not {message.status}")
     return JobFilter(
         topic=message.topic or None,
         task=message.task or None,

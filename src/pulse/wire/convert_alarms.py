@@ -1,7 +1,7 @@
-"""How are alarms written on the wire, and read from it? As `convert.py` does it for jobs.
+"""How do alarms become messages of the wire, and messages become alarms? `convert.py` does the same for jobs.
 
-What a client asks for is checked by the model's own constructors. What a server says of an alarm is taken as it is: the
-zone of its timetable may be unknown here.
+The model's constructors check an alarm that a client sets. An alarm that a server sends is not checked: the time zone
+of its timetable may be unknown on this machine.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def _read_enum(known: dict[E, Any], field: str, number: int) -> E:
     for member, value in known.items():
         if value == number:
             return member
-    raise InvalidOption(field, number, "be one of its values")
+    raise InvalidOption(field, number, "be a known value")
 
 
-# --- what is set
+# --- alarms as they are set
 
 
 def write_new_alarm(new: NewAlarm, own_id: UUID | None = None) -> pb.SetAlarmRequest:
-    """Without its owner if it is the one of those who need not say who they are: a server may know better."""
+    """Write a new alarm. The default owner is left out, so that a server with tokens takes the token's owner."""
     return pb.SetAlarmRequest(
         owner="" if new.owner == DEFAULT_OWNER else new.owner,
         name=new.name or "",
@@ -94,7 +94,7 @@ def _read_seconds(field: str, seconds: float) -> timedelta | None:
         raise InvalidOption(field, seconds, "be a number of seconds, at most ten years") from None
 
 
-# --- what an alarm is
+# --- alarms as they are stored
 
 
 def write_alarm(alarm: Alarm) -> pb.Alarm:
@@ -172,7 +172,7 @@ def read_alarm_filter(message: pb.AlarmFilter) -> AlarmFilter:
     )
 
 
-# --- what becomes of it
+# --- deliveries
 
 
 def write_delivery(delivery: Delivery) -> pb.Delivery:
@@ -203,7 +203,7 @@ def read_delivery(message: pb.Delivery) -> Delivery:
     )
 
 
-# --- what it is signed with
+# --- wake secrets
 
 
 def write_secrets(secrets: Sequence[WakeSecret]) -> pb.WakeSecrets:

@@ -1,7 +1,7 @@
-"""How are schedules written on the wire, and read from it? As `convert.py` does it for jobs.
+"""How do schedules become messages of the wire, and messages become schedules? `convert.py` does the same for jobs.
 
-What a client declares is checked by the model's own constructors. What a server says of a schedule is taken as it is:
-the zone of its timetable may be unknown here.
+The model's constructors check a definition that a client sends. A schedule that a server sends is not checked: the time
+zone of its timetable may be unknown on this machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CATCH_UPS: dict[CatchUp, Any] = {each: pb.CatchUp.Value(f"CATCH_UP_{each.name}")
 OVERLAPS: dict[Overlap, Any] = {each: pb.Overlap.Value(f"OVERLAP_{each.name}") for each in Overlap}
 OUTCOMES: dict[FireOutcome, Any] = {each: pb.FireOutcome.Value(each.name) for each in FireOutcome}
 
-# Some definition, with the defaults of all of them.
+# Any valid definition, from which the defaults of all fields are read.
 _ANY = NewSchedule(name="any", job=NewJob(task="any"), cron="* * * * *")
 _FIELDS = {field: getattr(_ANY, field) for field in NewSchedule.__struct_fields__}
 
@@ -66,10 +66,10 @@ def _read_enum(known: dict[E, Any], field: str, number: int, default: E | None =
     for member, value in known.items():
         if value == number:
             return member
-    raise InvalidOption(field, number, "be one of its values")
+    raise InvalidOption(field, number, "be a known value")
 
 
-# --- what is declared
+# --- definitions
 
 
 def write_new_schedule(new: NewSchedule) -> pb.NewSchedule:
@@ -105,7 +105,7 @@ def read_new_schedule(message: pb.NewSchedule) -> NewSchedule:
 
 Reader = Callable[[pb.NewSchedule], Any]
 
-# The fields of a definition but its name and its job, each with its default in place of nothing.
+# How to read each field of a definition except its name and its job. An empty field is read as its default.
 READERS: dict[str, Reader] = {
     "cron": lambda message: message.cron or None,
     "every": lambda message: read_length(message, "every"),
@@ -133,21 +133,27 @@ JOB_READERS: dict[str, Callable[[pb.NewJob], Any]] = {
 }
 
 
-# --- what changes
+# --- changes
 
 
 def write_changes(changes: Mapping[str, Any]) -> pb.NewSchedule:
-    """The changes within a definition, checked by the model before they leave. All else in it means nothing."""
-    taken_away = {field for field in WHEN if changes.get(field) is None}
-    checked = {field: value for field, value in changes.items() if field not in taken_away}
+    """Return a definition that holds these changes, after the model has checked them.
+
+    The other fields of the definition mean nothing: the request names the fields to read.
+    """
+    removed = {field for field in WHEN if changes.get(field) is None}
+    checked = {field: value for field, value in changes.items() if field not in removed}
     message = write_new_schedule(apply_changes(_FIELDS, checked) if checked or not changes else _ANY)
-    for field in taken_away:
+    for field in removed:
         message.ClearField(field)
     return message
 
 
 def read_changes(message: pb.NewSchedule, fields: Iterable[str]) -> dict[str, Any]:
-    """Only of the fields that are named. One that is unknown is refused by whoever applies them, so one is enough."""
+    """Read the named fields of a definition.
+
+    Of the unknown names only one is kept: the model refuses the changes because of it, and needs no more.
+    """
     named = set(fields)
     unknown = named.difference(READERS, JOB_READERS)
     return {field: _read_field(message, field) for field in (*sorted(named - unknown), *sorted(unknown)[:1])}
@@ -159,7 +165,7 @@ def _read_field(message: pb.NewSchedule, field: str) -> object:
     return READERS[field](message) if field in READERS else None
 
 
-# --- what a schedule is
+# --- schedules as they are stored
 
 
 def write_schedule(schedule: Schedule) -> pb.Schedule:
@@ -227,7 +233,7 @@ def read_schedule_filter(message: pb.ScheduleFilter) -> ScheduleFilter:
     )
 
 
-# --- what becomes of it
+# --- occurrences and fires
 
 
 def write_occurrence(occurrence: Occurrence) -> pb.Occurrence:
@@ -240,7 +246,7 @@ def write_occurrence(occurrence: Occurrence) -> pb.Occurrence:
 
 
 def read_occurrence(message: pb.Occurrence) -> Occurrence:
-    """With local time as the server has it: the zones known here may be older."""
+    """Read an occurrence with the local time that the server sent: the time zones of this machine may be older."""
     at = read_instant(message, "at") or EPOCH
     tz = timezone(read_length(message, "offset") or timedelta(), message.abbreviation)
     return Occurrence(at, at.astimezone(tz), read_text(message, "note"))
@@ -292,7 +298,7 @@ def read_backfill(message: pb.BackfillScheduleResponse) -> Backfill:
     )
 
 
-# --- what code declares
+# --- sync
 
 
 def write_declared(declared: Declared) -> pb.DeclaredSchedule:

@@ -1,4 +1,4 @@
-"""How is what people look at written on the wire, and read from it: why a job does not run, and how things stand?"""
+"""How do explanations of jobs and the overview become messages of the wire, and back?"""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _read_topic(message: pb.TopicFacts) -> TopicFacts:
 
 
 def _read_concern(message: pb.Concern) -> Concern:
-    """One of a newer server keeps its words."""
+    """Read a concern. One of a kind that only newer releases know becomes OTHER, and keeps its text."""
     kinds = {kind.value: kind for kind in ConcernKind}
     kind = kinds.get(message.kind, ConcernKind.OTHER)
     return Concern(kind, message.text, message.urgent, read_text(message, "topic"))

@@ -315,7 +315,7 @@ def encoded(kind: str) -> str:
 def mcp_requests(*, every: bool) -> Iterator[Request]:
     accept = ("accept", "application/json, text/event-stream")
     for tool in TOOLS:
-        schema = schema_of(tool.takes)
+        schema = schema_of(tool.input_type)
         for what, kind, arguments in bodies(schema, schema, every=every):
             call = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"' + tool.name + '","arguments":'
             body = (call + arguments + "}}").encode(errors="surrogatepass")

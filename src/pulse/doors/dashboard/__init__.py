@@ -1,1 +1,1 @@
-"""How do people see what happens, and steer it? On pages that update themselves, with the deeds an operator needs."""
+"""The dashboard, where people see what happens and act on it, on pages that update themselves."""

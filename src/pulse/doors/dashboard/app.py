@@ -1,7 +1,7 @@
-"""Which pages are there, and how does a request become one?
+"""Which pages does the dashboard have, and how is a request for one handled?
 
-Every page and every action stands in a table with the right it needs. A request finds its visitor, is checked, and is
-answered with a page, with the stream that keeps it fresh, or with what was done.
+Every page and every action is in a table, with the right that it needs. For each request, the visitor is found and
+checked, and the response is a page, the stream that keeps a page up to date, or the result of an action.
 """
 
 from __future__ import annotations
@@ -21,15 +21,24 @@ from pulse.doors.dashboard import overview, topic, workers
 from pulse.doors.dashboard.alarms import pages as alarms
 from pulse.doors.dashboard.drawing import STATIC, draw, draw_page, url
 from pulse.doors.dashboard.form_fields import FORM_LIMIT, MAX_FIELDS, SIGN_IN_LIMIT, read_form
-from pulse.doors.dashboard.guard import FORM_WORD, HEADER_WORD, Guard, Visitor, drop_cookie, set_cookie
+from pulse.doors.dashboard.guard import CSRF_FIELD, CSRF_HEADER, Guard, Visitor, drop_cookie, set_cookie
 from pulse.doors.dashboard.jobs import bulk
 from pulse.doors.dashboard.jobs import list as jobs
 from pulse.doors.dashboard.jobs import one as job
 from pulse.doors.dashboard.live import Live, PageUpdate
 from pulse.doors.dashboard.pages import Action, Outcome, PageRequest, Part, Redirect, RedirectTo, View
-from pulse.doors.dashboard.responses import explain, page, redirect, refused, say_once, sent_by_script, take_said, told
+from pulse.doors.dashboard.responses import (
+    error_response,
+    explain,
+    keep_message,
+    page,
+    read_message,
+    redirect,
+    script_response,
+    sent_by_script,
+)
 from pulse.doors.dashboard.schedules import pages as schedules
-from pulse.doors.http.errors import Refused
+from pulse.doors.http.errors import HttpRefusal
 from pulse.doors.http.field_types import read_segment
 from pulse.model.errors import Forbidden, InvalidInput, PulseError, Unauthenticated
 from pulse.model.tokens import Right
@@ -57,10 +66,8 @@ ACTIONS: tuple[Action, ...] = (
     *job.ACTIONS,
 )
 
-ASK_AGAIN = (
-    15.0  # seconds after which a stream asks whether its viewer is still signed in; about the token it always asks
-)
-FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
+SESSION_CHECK_INTERVAL = 15.0  # seconds between two checks of a stream's session; its token is checked at every update
+CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STREAM = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
 
@@ -76,27 +83,29 @@ class Dashboard:
         self.live = Live()
 
     def routes(self) -> list[Route]:
-        views = [Route(view.path, self._answering(self._show(view)), methods=["GET"]) for view in VIEWS]
+        views = [Route(view.path, self._handle_errors(self._show_view(view)), methods=["GET"]) for view in VIEWS]
         streams = [
-            Route("/live" + view.path.rstrip("/"), self._answering(self._stream(view)), methods=["GET"])
+            Route("/live" + view.path.rstrip("/"), self._handle_errors(self._stream_view(view)), methods=["GET"])
             for view in VIEWS
             if view.is_live
         ]
-        actions = [Route(action.path, self._answering(self._act(action)), methods=["POST"]) for action in ACTIONS]
+        actions = [
+            Route(action.path, self._handle_errors(self._run_action(action)), methods=["POST"]) for action in ACTIONS
+        ]
         return [
-            Route("/sign-in", self._answering(self._show_sign_in), methods=["GET"]),
-            Route("/sign-in", self._answering(self._sign_in), methods=["POST"]),
-            Route("/sign-out", self._answering(self._sign_out), methods=["POST"]),
+            Route("/sign-in", self._handle_errors(self._show_sign_in), methods=["GET"]),
+            Route("/sign-in", self._handle_errors(self._sign_in), methods=["POST"]),
+            Route("/sign-out", self._handle_errors(self._sign_out), methods=["POST"]),
             Route("/static/{name}", _static, methods=["GET"]),
             *streams,
             *actions,
             *views,
         ]
 
-    def _answering(self, handle: Handler) -> Handler:
-        """Every end of a request is an answer."""
+    def _handle_errors(self, handle: Handler) -> Handler:
+        """Wrap this handler so that every error gets a response."""
 
-        async def answer(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             try:
                 return await handle(request)
             except ClientDisconnect:
@@ -104,29 +113,29 @@ class Dashboard:
             except RedirectTo as found:
                 return redirect(found.path)
             except Exception as error:
-                return refused(request, error)
+                return error_response(request, error)
 
-        return answer
+        return respond
 
     # --- pages
 
-    def _show(self, view: View) -> Handler:
+    def _show_view(self, view: View) -> Handler:
         async def show(request: Request) -> Response:
             visitor = await self._guard.find_visitor(request)
             if visitor is None:
                 return _to_sign_in(request)
-            look = self._look(request, visitor, view)
-            facts = await view.facts(look)
-            content = draw(view.template, **facts, look=look)
+            page_request = self._make_page_request(request, visitor, view)
+            facts = await view.facts(page_request)
+            content = draw(view.template, **facts, request=page_request)
             if view.is_part:
                 return page(content, facts.get("status", 200))
-            said = take_said(request)
-            framed = self._framed(view, request, visitor, content, title=facts["title"], said=said)
-            return page(framed, facts.get("status", 200), drop_said=said is not None)
+            message = read_message(request)
+            framed = self._draw_frame(view, request, visitor, content, title=facts["title"], message=message)
+            return page(framed, facts.get("status", 200), drop_message=message is not None)
 
         return show
 
-    def _framed(self, view: View, request: Request, visitor: Visitor, content: str, **more: str | None) -> str:
+    def _draw_frame(self, view: View, request: Request, visitor: Visitor, content: str, **more: str | None) -> str:
         return draw_page(
             content,
             path=request.url.path,
@@ -139,69 +148,71 @@ class Dashboard:
             **more,
         )
 
-    def _look(self, request: Request, visitor: Visitor, where: View | Action) -> PageRequest:
+    def _make_page_request(self, request: Request, visitor: Visitor, where: View | Action) -> PageRequest:
         visitor.caller.check(where.right)
         current.set(visitor.caller)
         return PageRequest(self._services, visitor.caller, _segments(request), read_query(request.url.query))
 
-    def _stream(self, view: View) -> Handler:
+    def _stream_view(self, view: View) -> Handler:
         async def stream(request: Request) -> Response:
             visitor = await self._guard.find_visitor(request)
             if visitor is None:
                 raise Unauthenticated("sign in first")
-            look = self._look(request, visitor, view)
+            page_request = self._make_page_request(request, visitor, view)
 
-            async def drawn() -> str:
-                return draw(view.template, **await view.facts(look), look=look)
+            async def draw_content() -> str:
+                return draw(view.template, **await view.facts(page_request), request=page_request)
 
-            # Not who they are, only what they may: so that all who see the same share one look.
-            key = (view.path, *sorted(look.path.items()), *sorted(look.query.items()), visitor.caller.scopes)
-            news = self.live.follow(key, drawn, view.every, shares=self._guard.shares(request, visitor))
-            return StreamingResponse(self._encoded(news, request, visitor), headers=STREAM)
+            # The key has the visitor's scopes and not the visitor, so that all who see the same page share one group.
+            path, query = sorted(page_request.path.items()), sorted(page_request.query.items())
+            key = (view.path, *path, *query, visitor.caller.scopes)
+            limits = self._guard.stream_limits(request, visitor)
+            updates = self.live.follow(key, draw_content, view.every, limits=limits)
+            return StreamingResponse(self._encode(updates, request, visitor), headers=STREAM)
 
         return stream
 
-    async def _encoded(
-        self, news: AsyncIterator[PageUpdate], request: Request, visitor: Visitor
+    async def _encode(
+        self, updates: AsyncIterator[PageUpdate], request: Request, visitor: Visitor
     ) -> AsyncIterator[bytes]:
-        asked_at = time.monotonic()
-        async for each in news:
-            is_time = time.monotonic() - asked_at > ASK_AGAIN
-            if end := await self._why_over(request, visitor, ask_for_session=is_time):
+        checked_at = time.monotonic()
+        async for each in updates:
+            is_check_due = time.monotonic() - checked_at > SESSION_CHECK_INTERVAL
+            if end := await self._find_end(request, visitor, check_session=is_check_due):
                 yield end.encode()
                 return
-            if is_time:
-                asked_at = time.monotonic()
+            if is_check_due:
+                checked_at = time.monotonic()
             yield each.encode()
 
-    async def _why_over(self, request: Request, visitor: Visitor, *, ask_for_session: bool) -> PageUpdate | None:
-        """Return None if the viewer may go on looking. While nobody can tell, the browser comes back and asks again.
+    async def _find_end(self, request: Request, visitor: Visitor, *, check_session: bool) -> PageUpdate | None:
+        """Return the update that ends the stream, or None if the visitor may still see the page.
 
-        The token is looked up at every piece of news: what is known of it is kept for seconds and shared by all
-        viewers. A session costs a statement of its own.
+        If the database cannot tell, the stream ends, and the browser opens another one. The token is checked at every
+        update, since it is cached for seconds and shared by all viewers. A check of the session costs a statement.
         """
         try:
-            if ask_for_session:
-                may_look = await self._guard.find_visitor(request) is not None
+            if check_session:
+                may_view = await self._guard.find_visitor(request) is not None
             else:
-                may_look = await self._guard.is_token_usable(visitor)
+                may_view = await self._guard.is_token_usable(visitor)
         except PulseError as error:
             return PageUpdate("trouble", str(error))
-        return None if may_look else PageUpdate("signed-out")
+        return None if may_view else PageUpdate("signed-out")
 
     # --- actions
 
-    def _act(self, action: Action) -> Handler:
+    def _run_action(self, action: Action) -> Handler:
         async def act(request: Request) -> Response:
             visitor = await self._guard.find_visitor(request)
             if visitor is None:
                 raise Unauthenticated("you are not signed in any more: load the page again")
             form = await read_form(request, FORM_LIMIT)
-            self._guard.check_form(request, visitor, request.headers.get(HEADER_WORD) or form.get(FORM_WORD, ""))
-            look = self._look(request, visitor, action)
-            outcome = await action.do(look, form)
+            self._guard.check_form(request, visitor, request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD, ""))
+            page_request = self._make_page_request(request, visitor, action)
+            outcome = await action.do(page_request, form)
             self.live.touch()
-            return _done(request, outcome)
+            return _respond(request, outcome)
 
         return act
 
@@ -209,17 +220,17 @@ class Dashboard:
 
     async def _show_sign_in(self, request: Request) -> Response:
         if await self._guard.find_visitor(request) is not None:
-            return redirect(_next(request))
-        return page(draw("sign_in.html", next=_next(request), why=None))
+            return redirect(_next_path(request))
+        return page(draw("sign_in.html", next=_next_path(request), why=None))
 
     async def _sign_in(self, request: Request) -> Response:
         form = await read_form(request, SIGN_IN_LIMIT)
         try:
             secret = await self._guard.sign_in(request, form.get("secret", ""))
-        except (Unauthenticated, Forbidden, Refused) as error:
+        except (Unauthenticated, Forbidden, HttpRefusal) as error:
             status, why = explain(error)
-            return page(draw("sign_in.html", next=_local(form.get("next", "")), why=why), status)
-        answer = redirect(_local(form.get("next", "")))
+            return page(draw("sign_in.html", next=_same_site_path(form.get("next", "")), why=why), status)
+        answer = redirect(_same_site_path(form.get("next", "")))
         set_cookie(request, answer, secret)
         return answer
 
@@ -228,59 +239,60 @@ class Dashboard:
         answer = redirect("/sign-in")
         if visitor is not None:
             form = await read_form(request, SIGN_IN_LIMIT)
-            self._guard.check_form(request, visitor, form.get(FORM_WORD, ""))
+            self._guard.check_form(request, visitor, form.get(CSRF_FIELD, ""))
             await self._guard.sign_out(visitor)
             drop_cookie(request, answer)
         return answer
 
 
-def _done(request: Request, outcome: Outcome) -> Response:
+def _respond(request: Request, outcome: Outcome) -> Response:
     if isinstance(outcome, Part):
         return page(draw(outcome.template, **outcome.facts))
     if sent_by_script(request):
-        return told(outcome)
-    back = outcome.path if isinstance(outcome, Redirect) else _back(request)
-    return say_once(redirect(back), outcome.text)
+        return script_response(outcome)
+    back = outcome.path if isinstance(outcome, Redirect) else _referring_path(request)
+    return keep_message(redirect(back), outcome.text)
 
 
-def _back(request: Request) -> str:
-    """The page the form was on. The browser says so, but only of our own pages is it believed."""
+def _referring_path(request: Request) -> str:
+    """Return the path of the page that had the form. It comes from the browser, so only our own paths are accepted."""
     try:
         found = urlsplit(request.headers.get("referer", ""))
-    except ValueError:  # it is no address
+    except ValueError:  # it is not an address
         return "/"
-    return _local(found.path + (f"?{found.query}" if found.query else ""))
+    return _same_site_path(found.path + (f"?{found.query}" if found.query else ""))
 
 
 def _to_sign_in(request: Request) -> Response:
-    """By a path alone: a whole address would repeat whatever `Host` says, and lead away from TLS behind a proxy."""
+    """Redirect to the sign-in page by its path. A whole address would repeat the `Host` of the request, and would lose
+    TLS behind a proxy."""
     wanted = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
     return redirect(url("/sign-in", next=wanted))
 
 
-def _next(request: Request) -> str:
-    return _local(request.query_params.get("next", ""))
+def _next_path(request: Request) -> str:
+    return _same_site_path(request.query_params.get("next", ""))
 
 
-def _local(path: str) -> str:
-    """A path of ours, whatever it was that was given: never another site's, which `//host` would be."""
-    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if is_ours else "/"
+def _same_site_path(path: str) -> str:
+    """Return this path if it leads to a page of this site, else "/". A path such as `//host` leads to another site."""
+    is_same_site = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_same_site else "/"
 
 
 def _segments(request: Request) -> dict[str, str]:
     try:
         return {name: read_segment(str(value)) for name, value in request.path_params.items()}
     except ValueError as error:
-        raise InvalidInput(f"the path: {error}") from None
+        raise InvalidInput(f"the path {error}") from None
 
 
 def read_query(text: str) -> dict[str, str]:
-    """Each field once, the last that was given."""
+    """Read the fields of a query. Of a field that is given several times, the last value counts."""
     try:
         return dict(parse_qsl(text, max_num_fields=MAX_FIELDS, errors="replace"))
     except ValueError:
-        raise InvalidInput(f"the query has more than {MAX_FIELDS} fields") from None
+        raise InvalidInput(f"the query must have at most {MAX_FIELDS} fields") from None
 
 
 async def _static(request: Request) -> Response:
@@ -289,4 +301,4 @@ async def _static(request: Request) -> Response:
     kind = KINDS.get(name.rpartition(".")[2])
     if kind is None or "/" in name or not found.is_file():
         return Response("there is no such file", 404, media_type="text/plain")
-    return Response(found.read_bytes(), headers=FOR_EVER, media_type=kind)
+    return Response(found.read_bytes(), headers=CACHE_FOREVER, media_type=kind)

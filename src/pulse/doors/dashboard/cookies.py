@@ -1,7 +1,7 @@
-"""What do the cookies of a request say? Only our own are read, and only in the form in which we set them.
+"""How are the cookies of a request read? Only our own cookies, and only in the form in which we set them.
 
-Starlette's reader hands each value to `http.cookies`, which before Python 3.11.10 and 3.12.6 takes the square of its
-length to unquote it: 60 KB from anybody cost eight seconds. Nothing here is unquoted, and a test keeps it so.
+Starlette passes each value to `http.cookies`, which before Python 3.11.10 and 3.12.6 takes quadratic time to unquote
+it: 60 KB from anybody cost eight seconds. Nothing is unquoted here, and a test keeps it so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does a template become a page?"""
+"""How does a template become a page, and how are addresses on pages written?"""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def draw(template: str, **facts: Any) -> str:  # noqa: ANN401
 
 
 def draw_page(content: str, **facts: Any) -> str:  # noqa: ANN401
-    """What is drawn already, in the frame that all pages have."""
-    return draw("frame.html", content=Markup(content), **facts)  # noqa: S704  drawn by us, escaped
+    """Draw the frame of all pages around content that is drawn already."""
+    return draw("frame.html", content=Markup(content), **facts)  # noqa: S704  we drew and escaped it
 
 
 @cache
 def static(name: str) -> str:
-    """Where a file is served: under its own digest, so that it may be kept for ever."""
+    """Return the address of a static file. It has the digest of the file, so browsers may cache it for ever."""
     digest = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?{digest}"
 
 
 def url(path: str, *segments: object, **query: object) -> str:
-    """`url("/jobs", id, after=…)`: a path of ours with whatever it is about, safely written; no value, no parameter."""
-    where = "/".join([path.rstrip("/"), *(quote(str(segment), safe="") for segment in segments)]) or "/"
+    """Return a path with encoded segments and query, as in `url("/jobs", id, after=…)`, without empty parameters."""
+    whole_path = "/".join([path.rstrip("/"), *(quote(str(segment), safe="") for segment in segments)]) or "/"
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{where}?{urlencode(given)}" if given else where
+    return f"{whole_path}?{urlencode(given)}" if given else whole_path
 
 
 def url_with(path: str, query: Mapping[str, object], **changes: object) -> str:
-    """The same page with another query."""
+    """Return the address of the same page with some parameters of its query changed."""
     return url(path, **{**query, **changes})

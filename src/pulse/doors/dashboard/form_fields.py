@@ -1,7 +1,7 @@
-"""How are the fields of a form read? As people write: instants by the clock of a zone, lengths such as 1h30m.
+"""How are the fields of a form read and drawn? As people write them: local times, and lengths such as 1h30m.
 
-A field that was left as it was drawn counts as unchanged, whatever its text has lost on the way: fractions of seconds,
-letters that cannot be seen.
+A field that was left as it was drawn counts as unchanged, even if its text does not hold the whole value, such as
+fractions of seconds or invisible characters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pulse.doors.dashboard.formatting import visible
-from pulse.doors.http.errors import Refused
+from pulse.doors.http.errors import HttpRefusal
 from pulse.model.errors import InvalidInput, InvalidOption
 from pulse.model.text import check_json
 from pulse.timing.duration import InvalidDuration, format_duration, parse_duration
@@ -36,11 +36,11 @@ async def read_form(request: Request, limit: int) -> Form:
     async for part in request.stream():
         body += part
         if len(body) > limit:
-            raise Refused(413, "too_large", _too_large(limit))
+            raise HttpRefusal(413, "too_large", _too_large(limit))
     try:
         return _decode_form(bytes(body))
     except ValueError:
-        raise InvalidInput("this is no form: it should be fields and their values, URL-encoded") from None
+        raise InvalidInput("the body must be a form: fields and their values, URL-encoded") from None
 
 
 def _too_large(limit: int) -> str:
@@ -54,7 +54,7 @@ def _too_large(limit: int) -> str:
 
 def _decode_form(body: bytes) -> Form:
     if body.count(b"&") >= MAX_FIELDS or _NO_ESCAPE.search(body):
-        raise ValueError("too many fields, or a percent sign that escapes nothing")
+        raise ValueError("too many fields, or a percent sign without two hex digits")
     form = {}
     for field in body.split(b"&") if body else ():
         name, equals, value = field.partition(b"=")
@@ -65,19 +65,20 @@ def _decode_form(body: bytes) -> Form:
 
 
 def _decode(raw: bytes) -> str:
-    """Read what is percent-encoded, as if it were quoted-printable, which differs in the sign only.
+    """Decode percent-encoded bytes as quoted-printable, which differs only in its escape character.
 
-    `urllib` makes a list of what stands between the percent signs: 80 MiB and 0.1 s of a mebibyte of commas.
+    `urllib` would build a list of the parts between the percent signs, which takes 80 MiB and 0.1 s for a mebibyte of
+    commas.
     """
     return a2b_qp(raw.replace(b"=", b"=3D").replace(b"+", b" ").replace(b"%", b"=")).decode()
 
 
 def text_of(form: Form, name: str) -> str:
-    """Browsers send the ends of lines as two characters each."""
+    """Return the text of a field. Browsers send the end of a line as two characters, which become one."""
     return form.get(name, "").replace("\r\n", "\n").strip()
 
 
-def whole(form: Form, name: str) -> int | None:
+def whole_number(form: Form, name: str) -> int | None:
     text = text_of(form, name)
     if not text:
         return None
@@ -114,22 +115,24 @@ def tz(form: Form, name: str = "tz") -> str:
 
 
 def instant(form: Form, name: str, zone_name: str) -> datetime | None:
-    """By the clock of a zone, unless the text has an offset of its own."""
+    """Read an instant as local time in this time zone, unless the text has an offset of its own."""
     text = text_of(form, name)
     if not text:
         return None
     try:
         found = datetime.fromisoformat(text.upper())
-        return found.astimezone(UTC) if found.tzinfo else _by_the_clock(found, name, zone_name)
+        return found.astimezone(UTC) if found.tzinfo else _from_local_time(found, name, zone_name)
     except (ValueError, OverflowError):
         raise InvalidOption(name, text[:40], "be an instant such as 2030-01-31T09:00") from None
 
 
-def _by_the_clock(found: datetime, name: str, zone_name: str) -> datetime:
+def _from_local_time(found: datetime, name: str, zone_name: str) -> datetime:
     place = load_zone(zone_name)
     at = found.replace(tzinfo=place).astimezone(UTC)
     if at.astimezone(place).replace(tzinfo=None) != found:
-        raise InvalidInput(f"{name} {found.isoformat()} does not exist in {zone_name}: its clocks pass over it")
+        raise InvalidInput(
+            f"{name} {found.isoformat()} does not exist in {zone_name}, where clocks are moved forward past it"
+        )
     return at
 
 
@@ -137,21 +140,21 @@ def payload(form: Form, default: str) -> str:
     return check_json("payload", text_of(form, "payload") or default)
 
 
-def listed(form: Form, name: str) -> tuple[str, ...]:
-    """Several, with commas between."""
+def values_of(form: Form, name: str) -> tuple[str, ...]:
+    """Return the values of a field that are separated by commas."""
     return tuple(part for each in text_of(form, name).split(",") if (part := each.strip()))
 
 
-# --- as they are drawn
+# --- how fields are drawn
 
 
 def clock_text(at: datetime | None, zone_name: str) -> str:
-    """As a browser's field for date and time has it: without seconds where there are none."""
+    """Return local time as a browser's field for date and time has it, without seconds if there are none."""
     if at is None:
         return ""
     try:
         local = at.astimezone(load_zone(check_zone(zone_name)))
-    except UnknownZone:  # it was there when this was made
+    except UnknownZone:  # the time zone existed when the schedule or alarm was made
         local = at.astimezone(UTC)
     return local.replace(tzinfo=None).isoformat(timespec="seconds" if local.second else "minutes")
 
@@ -164,6 +167,6 @@ def number_text(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def changed(form: Form, drawn: Form) -> set[str]:
-    """Which fields are no longer as they were drawn."""
-    return {name for name, value in drawn.items() if text_of(form, name) != str(visible(value)).strip()}
+def changed(form: Form, original: Form) -> set[str]:
+    """Return the names of the fields that differ from how they were drawn."""
+    return {name for name, value in original.items() if text_of(form, name) != str(visible(value)).strip()}

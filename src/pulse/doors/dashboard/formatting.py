@@ -1,7 +1,7 @@
 """How are values written for people to read?
 
-Whatever is shown passes `visible`, which nobody can forget: names, errors and payloads come from anywhere, and letters
-that steer a terminal or turn the direction of reading are shown, not obeyed.
+Every value on a page passes through `visible`: templates do that by themselves. Names, errors and payloads come from
+anywhere, and characters that control a terminal or change the direction of text must be shown and not take effect.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pulse.timing.duration import format_duration
 
 LONGEST_TEXT = 20_000  # characters of one text on a page
 
-# Control characters but for tab and newline, what changes the direction of reading, and what is there but not seen.
+# Control characters except tab and newline, characters that change the direction of text, and invisible characters.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def visible(value: Any) -> Any:  # noqa: ANN401
-    """What every expression of a template passes."""
+    """Make hidden characters visible. Every expression of a template passes through here."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return "" if value is None else value
     return _HIDDEN.sub(_name, value)
@@ -43,19 +43,19 @@ def cut(text: str | None, longest: int = LONGEST_TEXT) -> str:
 
 
 def cut_short(text: str, longest: int) -> str:
-    """For a line of a list, where there is no room to say how much is missing."""
+    """Shorten a text for one line of a list, without saying how much is missing."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[:longest]}…"
 
 
 def pretty(text: str | None) -> str:
-    """JSON with its parts under each other, if it is not too long for that."""
+    """Indent JSON, if it is not too long for that."""
     if text is None:
         return ""
     if len(text) > LONGEST_TEXT:
         return cut(text)
     try:
-        return cut(msgspec.json.format(text, indent=2))  # numbers to the last digit, as they were written
+        return cut(msgspec.json.format(text, indent=2))  # keeps every digit of numbers
     except (msgspec.DecodeError, RecursionError):
         return text
 
@@ -75,7 +75,7 @@ def share(value: float | None) -> str:
 
 
 def length(value: timedelta | float | None) -> str:
-    """Short enough to compare at a glance."""
+    """Write a length of time, short enough to compare at a glance."""
     if value is None:
         return "–"
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -85,7 +85,7 @@ def length(value: timedelta | float | None) -> str:
 
 
 def instant(value: datetime | None, form: str = "full") -> Markup:
-    """An instant in UTC, which a script rewrites in the reader's own time; `ago` counts from it."""
+    """Write an instant in UTC. A script rewrites it as local time, or for the form `ago` as the time since then."""
     if value is None:
         return Markup("–")
     moment = value.astimezone(UTC)
@@ -97,13 +97,13 @@ def ago(value: datetime | None) -> Markup:
     return instant(value, "ago")
 
 
-def words(value: str) -> str:
-    """DEAD_LETTERED as people say it, and what is cancelled in one spelling: an alarm's state has the other one."""
-    return value.lower().replace("_", " ").replace("cancelled", "cancelled")
+def readable(value: str) -> str:
+    """Write a name such as DEAD_LETTERED as people would: dead lettered."""
+    return value.lower().replace("_", " ")
 
 
 def short(value: object) -> Markup:
-    """The end of an id, where ids differ; all of it for those who ask."""
+    """Write the end of an id, where ids differ, with the whole id in its tooltip."""
     text = str(value)
     return Markup('<abbr title="{}">{}</abbr>').format(text, "…" + text[-8:]) if len(text) > 12 else escape(text)
 
@@ -123,5 +123,5 @@ FILTERS = {
     "pretty": pretty,
     "share": share,
     "short": short,
-    "words": words,
+    "readable": readable,
 }

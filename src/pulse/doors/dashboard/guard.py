@@ -1,8 +1,8 @@
-"""Who is looking, and was it they who asked?
+"""Who visits the dashboard, and did one of our own pages send the request?
 
-With tokens, a visitor signs in by showing one and gets a session: a cookie that scripts cannot read and other sites
-cannot send along. Without tokens (loopback in development) everybody is the local operator. In both cases a form must
-carry a word that only our own pages know, and must come from our own pages: the browser says so in `Origin` or
+With tokens, a visitor signs in with one and gets a session: a cookie that scripts cannot read and other sites cannot
+send. Without tokens (loopback in development) everybody is the local operator. In both cases a form must carry a CSRF
+token that only our own pages have, and must come from our own pages, which the browser tells in `Origin` or
 `Sec-Fetch-Site`.
 """
 
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from pulse.doors.access import LOCAL, Caller, check_usable
 from pulse.doors.dashboard.cookies import KEY, read_cookie
-from pulse.doors.dashboard.live import MAX_OF_MANY, MAX_OF_ONE, Share
-from pulse.doors.http.errors import Refused
-from pulse.doors.http.requests.front import is_foreign
+from pulse.doors.dashboard.live import MAX_OF_MANY, MAX_OF_ONE, StreamLimit
+from pulse.doors.http.errors import HttpRefusal
 from pulse.doors.http.requests.proxies import address_of
+from pulse.doors.http.requests.security_headers import is_foreign
 from pulse.model.errors import Forbidden, Unauthenticated
 from pulse.model.network.networks import read_proxies
 from pulse.model.tokens import Right, hash_of
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from pulse.doors.http.services import Services
 
-VIEWING = Right.VIEW  # what a token must grant for its holder to come in
+VIEWING = Right.VIEW  # the right that a token needs to sign in
 SECURE_COOKIE, COOKIE = "__Host-pulse", "pulse_session"
-FORM_WORD = "csrf"
-HEADER_WORD = "x-pulse-csrf"
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "x-pulse-csrf"
 SHORTEST_LOCK = 60.0  # seconds
 MAX_FAILURES = 10  # of signing in, within that time, from one address
 MAX_ADDRESSES = 10_000
@@ -58,12 +58,12 @@ HEADERS = {
 @dataclass(frozen=True, slots=True)
 class Visitor:
     caller: Caller
-    word: str  # which the forms of our pages carry
+    csrf_token: str  # which the forms of our pages carry
     secret: str | None = None  # of the session
 
 
 class Guard:
-    """One for all pages of a server."""
+    """Finds the visitors of a server's pages, and signs them in and out."""
 
     def __init__(self, services: Services, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._services = services
@@ -77,15 +77,15 @@ class Guard:
         return self._services.gate.has_tokens
 
     async def find_visitor(self, request: Request) -> Visitor | None:
-        """None: they have to sign in first."""
+        """Return the visitor; None: they have to sign in first."""
         if not self.has_sign_in:
-            return Visitor(LOCAL, self._word(self._own_key))
+            return Visitor(LOCAL, self._csrf_token(self._own_key))
         secret = read_cookie(request, cookie_name(request), KEY)
         if secret is None:
             return None
         token_digest = await self._services.engine.sessions.find(secret)
         caller = await self._caller(token_digest) if token_digest else None
-        return Visitor(caller, self._word(secret.encode()), secret) if caller else None
+        return Visitor(caller, self._csrf_token(secret.encode()), secret) if caller else None
 
     async def is_token_usable(self, visitor: Visitor) -> bool:
         """Tell whether the token that opened this visitor's session is neither revoked nor expired."""
@@ -98,31 +98,36 @@ class Guard:
         return Caller(token.name, token.scopes, digest=token_digest)
 
     @staticmethod
-    def _word(key: bytes) -> str:
+    def _csrf_token(key: bytes) -> str:
         return hmac.new(key, b"pulse forms", sha256).hexdigest()
 
-    def check_form(self, request: Request, visitor: Visitor, word: str) -> None:
-        """Whether it was one of our pages that sent this, at the will of whoever looks at it."""
+    def check_form(self, request: Request, visitor: Visitor, csrf_token: str) -> None:
+        """Check that one of our own pages sent this form, and that it was drawn for this visitor."""
         check_origin(request)
-        if not hmac.compare_digest(word.encode(), visitor.word.encode()):
-            raise Refused(403, "forbidden_form", "this form is out of date: load the page again, and send it once more")
+        if not hmac.compare_digest(csrf_token.encode(), visitor.csrf_token.encode()):
+            raise HttpRefusal(
+                403, "forbidden_form", "this form is out of date: load the page again, and send it once more"
+            )
 
-    def shares(self, request: Request, visitor: Visitor) -> tuple[Share, ...]:
-        """As whose a stream counts. Of the token, too: whoever has one can open as many sessions as they like."""
+    def stream_limits(self, request: Request, visitor: Visitor) -> tuple[StreamLimit, ...]:
+        """Return the limits that a stream of this visitor counts towards.
+
+        One of them is the token's, since its holder can open any number of sessions.
+        """
         if visitor.secret is None:
-            return (Share("Your address", address_of(request, self._proxies), MAX_OF_MANY),)
+            return (StreamLimit("Your address", address_of(request, self._proxies), MAX_OF_MANY),)
         return (
-            Share("Your session", visitor.word, MAX_OF_ONE),
-            Share("Your token", visitor.caller.digest, MAX_OF_MANY),
+            StreamLimit("Your session", visitor.csrf_token, MAX_OF_ONE),
+            StreamLimit("Your token", visitor.caller.digest, MAX_OF_MANY),
         )
 
     # --- signing in and out
 
     async def sign_in(self, request: Request, secret: str) -> str:
-        """Return the secret of a new session, never of one that was there before.
+        """Open a new session, and return its secret.
 
-        A known token is let in however many wrong ones came from its address: behind a proxy an address is everybody,
-        and nobody guesses 256 bits.
+        A known token is accepted however many wrong ones came from its address: behind a proxy everybody may have one
+        address, and nobody guesses 256 bits.
         """
         check_origin(request)
         token = await self._services.engine.tokens.find(secret.strip())
@@ -133,7 +138,7 @@ class Guard:
         caller = Caller(token.name, token.scopes)
         if not caller.may(VIEWING, "*"):
             has = ", ".join(map(str, token.scopes))
-            raise Forbidden(token.name, f"lacks the scope read, which it needs to look at the dashboard; it has {has}")
+            raise Forbidden(token.name, f"lacks the scope read, which the dashboard needs; it has {has}")
         return await self._services.engine.sessions.open(hash_of(secret.strip()))
 
     async def sign_out(self, visitor: Visitor) -> None:
@@ -148,19 +153,22 @@ class Guard:
         is_guessing = len(seen) == MAX_FAILURES and self._clock() - seen[0] <= SHORTEST_LOCK
         seen.append(self._clock())
         if is_guessing:
-            raise Refused(429, "limit_exceeded", "too many tokens that are not known here: wait a minute")
+            raise HttpRefusal(429, "limit_exceeded", "too many unknown tokens: try again in a minute")
 
 
 def check_origin(request: Request) -> None:
-    """A form of another site is refused, whatever else it brings."""
+    """Refuse a form of another site."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     if is_foreign(origin, request.headers.get("host", "")) or site not in (None, "same-origin", "none"):
-        raise Refused(403, "forbidden_origin", "forms of other sites are not taken")
+        raise HttpRefusal(403, "forbidden_origin", "forms of other sites are refused")
 
 
 def is_secure(request: Request) -> bool:
-    """Behind a proxy that ends TLS, it says so. It is believed of anybody: whoever makes that up only gets a cookie
-    they cannot send back, and a proxy that is not listed must not lead to a cookie that travels without TLS."""
+    """Tell whether the browser uses TLS, either to us or to a proxy that says so.
+
+    Every client is believed that says so. A client that lies only gets a cookie that it cannot send back, while a
+    proxy that is not listed must not lead to a cookie that is sent without TLS.
+    """
     return request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
 

@@ -1,4 +1,4 @@
-"""Is all well? The first page, and the switches on it."""
+"""Is all well? This is the first page, on which topics can be paused and resumed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
 from pulse.doors.dashboard.workers import MAX_TOPICS as MAX_TOPICS_EACH
 from pulse.doors.dashboard.workers import lines
-from pulse.model.errors import InvalidInput
+from pulse.model.errors import InvalidOption
 from pulse.model.jobs import JobStatus
 from pulse.model.statistics import Concern, ConcernKind, Point, Range
 from pulse.model.tokens import Right
 
-MAX_WORKERS = 10  # the page of workers has all
-MAX_TOPICS = 100  # on the first page; those in trouble and the busiest first
-HALF, NEARLY_ALL = "half within", "95 % within"  # a length, which a legend has beside it
+MAX_WORKERS = 10  # the page of workers shows all
+MAX_TOPICS = 100  # on this page; the topics with the most waiting jobs come first, then the busiest
+HALF, NEARLY_ALL = "half within", "95 % within"  # the legend shows a length beside it
 
 
-async def overview(look: PageRequest) -> dict[str, Any]:
-    shown = read_range(look.given("range"))
-    statistics = look.served.engine.statistics
+async def overview(request: PageRequest) -> dict[str, Any]:
+    shown = read_range(request.param("range"))
+    statistics = request.services.engine.statistics
     facts = await statistics.overview()
     points = await statistics.points(shown)
     topics = sorted(
@@ -50,11 +50,11 @@ def read_range(given: str | None) -> Range:
     try:
         return Range(given or "hour")
     except ValueError:
-        raise InvalidInput(f"range {given!r} is not one: there are {', '.join(Range)}") from None
+        raise InvalidOption("range", given, f"be one of {', '.join(Range)}") from None
 
 
 def charts(points: list[Point]) -> list[dict[str, Any]]:
-    """What the script draws: times, and a line for each name. And in words, for those who cannot see it."""
+    """Return the charts that the script draws: times, and a line for each name. A summary says the same in words."""
     times = [int(point.at.timestamp()) for point in points]
     lines: list[tuple[str, str, str, dict[str, list[Any]]]] = [
         (
@@ -91,7 +91,7 @@ def _summary(unit: str, series: Mapping[str, list[Any]]) -> str:
 
 
 def link_of(concern: Concern) -> str:
-    """Where to see more of it."""
+    """Return the address of the page that shows more of it."""
     match concern.kind:
         case ConcernKind.DEAD_LETTERS:
             return url("/jobs", topic=concern.topic, status="dead_lettered")
@@ -110,18 +110,18 @@ def link_of(concern: Concern) -> str:
     return url("/")
 
 
-async def pause_topic(look: PageRequest, form: Mapping[str, str]) -> Toast:
-    topic = look.path["topic"]
-    look.caller.check(Right.OPERATE, topic)
-    await look.served.engine.jobs.pause(topic, reason=form.get("reason", ""))
-    return Toast(f"{topic} is paused: what runs goes on, and nothing new is claimed")
+async def pause_topic(request: PageRequest, form: Mapping[str, str]) -> Toast:
+    topic = request.path["topic"]
+    request.caller.check(Right.OPERATE, topic)
+    await request.services.engine.jobs.pause(topic, reason=form.get("reason", ""))
+    return Toast(f"{topic} is paused: running jobs go on, and no more jobs are claimed")
 
 
-async def resume_topic(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    topic = look.path["topic"]
-    look.caller.check(Right.OPERATE, topic)
-    was_paused = await look.served.engine.jobs.resume(topic)
-    return Toast(f"{topic} goes on" if was_paused else f"{topic} was not paused")
+async def resume_topic(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    topic = request.path["topic"]
+    request.caller.check(Right.OPERATE, topic)
+    was_paused = await request.services.engine.jobs.resume(topic)
+    return Toast(f"{topic} is resumed" if was_paused else f"{topic} was not paused")
 
 
 VIEWS = (View("/", "overview.html", overview, Right.VIEW, every=1.0),)

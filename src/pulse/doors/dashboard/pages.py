@@ -1,8 +1,8 @@
 """What is a page made of, and what can be done on one?
 
-A `View` is a path, a template, and the facts that fill it. Both the page and the stream that keeps it fresh are made
-from it, so they cannot differ. An `Action` is what a form posts to: it does one thing and says what it did. Nothing is
-reachable that is not in one of the two tables of `app.py`, each line of which names the right it needs.
+A `View` is a path, a template, and the facts that fill it. The page and the stream that keeps it up to date are both
+made from it, so they cannot differ. An `Action` is the target of a form: it does one thing and reports it. Only views
+and actions in the two tables of `app.py` can be reached, and each has the right that it needs.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ LONGEST_FIELD = 2_000  # characters of a query's value
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Someone looks at something: who, at what, and by which way it is found."""
+    """A request for a page: the caller, what the page is about, and the services that find it."""
 
-    served: Services
+    services: Services
     caller: Caller
-    path: Mapping[str, str] = field(default_factory=dict)  # what the route's pattern found, decoded
+    path: Mapping[str, str] = field(default_factory=dict)  # the decoded parameters of the route's path
     query: Mapping[str, str] = field(default_factory=dict)
 
     def may(self, right: Right, topic: str | None = None) -> bool:
         return self.caller.may(right, topic)
 
-    def given(self, name: str) -> str | None:
-        """A value of the query; an empty field of a form is none."""
+    def param(self, name: str) -> str | None:
+        """Return a parameter of the query; None if it is missing or empty."""
         value = self.query.get(name, "").strip()
         if len(value) > LONGEST_FIELD:
-            raise InvalidInput(f"{name} has {len(value):,} characters: at most {LONGEST_FIELD:,} are allowed")
+            raise InvalidInput(f"{name} must have at most {LONGEST_FIELD:,} characters, not {len(value):,}")
         return value or None
 
 
-# What fills the template. `title` is the page's; `status`, if there, is that of the answer.
+# Returns the facts that fill the template. `title` is the title of the page, `status` the status of the response.
 Facts = Callable[[PageRequest], Awaitable[dict[str, Any]]]
 
 
@@ -50,33 +50,33 @@ class View(NamedTuple):
     template: str
     facts: Facts
     right: Right
-    every: float = 2.0  # seconds between two looks at the database while somebody watches
+    every: float = 2.0  # seconds between two drawings while the page has a viewer
     is_live: bool = True
-    is_part: bool = False  # of a page: answered without the frame around it
+    is_part: bool = False  # a part of a page, which is sent without the frame around it
 
 
 class Toast(NamedTuple):
-    """What was done. The page stays, and shows it."""
+    """A message that says what was done. The visitor stays on the page, which shows it."""
 
     text: str
 
 
 class Redirect(NamedTuple):
-    """What was done, and where one should look now."""
+    """A message that says what was done, and the page that the visitor is sent to."""
 
     path: str
     text: str
 
 
 class Part(NamedTuple):
-    """A part of the page as it is now, which takes the place of the form that was sent."""
+    """A part of the page that replaces the form which was sent."""
 
     template: str
     facts: dict[str, Any]
 
 
 class RedirectTo(Exception):
-    """What was asked for has a page of its own."""
+    """Raised by a view to send the visitor to another page."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

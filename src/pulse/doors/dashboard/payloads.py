@@ -1,4 +1,4 @@
-"""How is JSON shown that came from anywhere? The one place through which every payload on a page goes."""
+"""How are payloads, results and progress shown on a page? All of them pass through this file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pulse.doors.dashboard.pages import PageRequest
 
 
-async def shown_json(look: PageRequest, text: str | None) -> str | None:
-    """With its marked fields hidden: payloads come without them already, but a result may repeat one."""
+async def shown_json(request: PageRequest, text: str | None) -> str | None:
+    """Return JSON for a page, with redacted fields masked. Payloads are masked already, but a result may repeat one."""
     if text is None:
         return None
-    masked = await mask_one(look.served.settings.redaction, Redaction.json, text)
+    masked = await mask_one(request.services.settings.redaction, Redaction.json, text)
     return pretty(masked)
 
 
-def editable_json(_look: PageRequest, text: str) -> str:
-    """All of it, for a field that is sent back."""
+def editable_json(text: str) -> str:
+    """Return all of the JSON, indented unless it is long, for a field of a form."""
     if len(text) > LONGEST_TEXT:
         return text
     return msgspec.json.format(text, indent=2)

@@ -17,11 +17,11 @@ ACTING = Right.OPERATE
 FAILURES = 10
 
 
-async def one_topic(look: PageRequest) -> dict[str, Any]:
-    name = check_topic(look.path["topic"])
-    look.caller.check(VIEWING, name)
-    shown = read_range(look.given("range"))
-    engine = look.served.engine
+async def one_topic(request: PageRequest) -> dict[str, Any]:
+    name = check_topic(request.path["topic"])
+    request.caller.check(VIEWING, name)
+    shown = read_range(request.param("range"))
+    engine = request.services.engine
     overview = await engine.statistics.overview()
     empty = TopicFacts(name, {}, False, None, 0.0, 0.0, None)
     facts = next((topic for topic in overview.topics if topic.topic == name), empty)
@@ -39,7 +39,7 @@ async def one_topic(look: PageRequest) -> dict[str, Any]:
         "range": shown,
         "ranges": list(Range),
         "failures": lines(dead.jobs, "finished_at"),
-        "may_act": look.may(ACTING, name),
+        "may_act": request.may(ACTING, name),
     }
 
 

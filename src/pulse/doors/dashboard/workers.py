@@ -14,9 +14,9 @@ VIEWING = Right.VIEW
 MAX_TOPICS = 8  # of one worker, on the page
 
 
-async def all_workers(look: PageRequest) -> dict[str, Any]:
-    look.caller.check(VIEWING, "*")
-    workers = list(await look.served.workers())
+async def all_workers(request: PageRequest) -> dict[str, Any]:
+    request.caller.check(VIEWING, "*")
+    workers = list(await request.services.workers())
     return {
         "title": "Workers",
         "workers": lines(workers),
@@ -30,13 +30,13 @@ async def all_workers(look: PageRequest) -> dict[str, Any]:
 
 
 def lines(workers: Iterable[WorkerSeen]) -> list[tuple[WorkerSeen, bool]]:
-    """By name, each with whether it is of another release."""
+    """Return the workers by name, each with whether it is of another release than this server."""
     found = sorted(workers, key=lambda worker: (worker.name, worker.server))
     return [(worker, has_other_version(worker)) for worker in found]
 
 
 def has_other_version(worker: WorkerSeen) -> bool:
-    """Of ours: what other languages call themselves says nothing about this release."""
+    """Tell whether this is a Python worker of another release. Versions of other clients cannot be compared to ours."""
     name, _, version = worker.version.rpartition("/")
     return name in ("", "pulse-python") and bool(version) and version != __version__
 

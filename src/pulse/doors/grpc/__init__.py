@@ -1,3 +1,3 @@
-"""The door for programs: the services of proto/pulse/v1/pulse.proto."""
+"""The gRPC door, for programs and workers: it serves the services of proto/pulse/v1/pulse.proto."""
 
-import pulse.wire  # noqa: F401  before gRPC
+import pulse.wire  # noqa: F401  sets an environment variable that gRPC reads while it is loaded

@@ -1,8 +1,8 @@
 """Who is calling over gRPC, and may they?
 
-Every call passes `Access` before it reaches a service. It knows the method and the token, and so whether the call can
-be allowed at all; the service checks the topic. Nothing of this may be forgotten for a new method, so a method without
-a rule is refused.
+Every call passes `Access` before it reaches a service. `Access` knows the method and the token, so it refuses a call
+that no topic could make legal; the service then checks the topic. A new method must not go unchecked because somebody
+forgot it here, so a method without a rule is refused.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
     Metadata = Iterable[tuple[str, str | bytes]] | None
-    Behaviour = Callable[[object, Context], Any]  # of a service: a coroutine, or a generator of messages
+    Behaviour = Callable[[object, Context], Any]  # a method of a service: a coroutine, or a generator of messages
 
-STREAMS = 1_000
-STRANGERS = 1_000  # streams of methods that are open to everyone, such as Health/Watch
+STREAMS = 1_000  # open at once, for each token
+ANONYMOUS_STREAMS = 1_000  # open at once, of all methods that need no token, such as Health/Watch
 
-# What each method needs; None: open to everyone who can connect. docs/reference/access.md is tested against it.
+# The right that each method needs; None: everyone who can connect may call it. docs/reference/access.md is tested
+# against this table.
 RULES: dict[str, Right | None] = {
     "/pulse.v1.Jobs/SubmitJobs": Right.SUBMIT,
     "/pulse.v1.Jobs/GetJob": Right.FOLLOW,
@@ -91,7 +92,7 @@ RULES: dict[str, Right | None] = {
 
 
 class Access(Gate, grpc.aio.ServerInterceptor):
-    """The gate as an interceptor: it answers whom it does not let in. Give it to the server before other ones."""
+    """A `Gate` as an interceptor, which ends the calls it does not admit. It must be the server's first interceptor."""
 
     def __init__(
         self,
@@ -99,15 +100,15 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         *,
         calls_per_second: float = CALLS_PER_SECOND,
         streams: int = STREAMS,
-        strangers: int = STRANGERS,
+        anonymous_streams: int = ANONYMOUS_STREAMS,
         clock: Callable[[], float] = time.monotonic,
         admitted: bytes | None = None,
     ) -> None:
         super().__init__(tokens, calls_per_second=calls_per_second, clock=clock, admitted=admitted)
-        self._streams = streams
+        self._max_streams = streams
         self._open: Counter[str] = Counter()  # streams by token
-        self._most_strangers = strangers
-        self._strangers = 0  # streams of those who showed none, where none is needed
+        self._max_anonymous = anonymous_streams
+        self._anonymous = 0  # streams of methods that need no token
 
     async def intercept_service(
         self,
@@ -121,10 +122,10 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         if method in RULES and RULES[method] is None:
             return _wrap(handler, self._guard_open(handler, method)) if handler.response_streaming else handler
         try:
-            shown = _shown(handler_call_details.invocation_metadata)
-            found = await self.admit(shown, RULES.get(method), where="metadata")
+            credentials = _credentials_in(handler_call_details.invocation_metadata)
+            found = await self.admit(credentials, RULES.get(method), where="metadata")
         except PulseError as error:
-            return _refusal(error, method)
+            return _error_handler(error, method)
         return _wrap(handler, self._guard(handler, found, method))
 
     def _guard(self, handler: Handler, found: Caller, method: str) -> Behaviour:
@@ -150,37 +151,37 @@ class Access(Gate, grpc.aio.ServerInterceptor):
         return answer_in_a_stream if handler.response_streaming else answer_once
 
     def _guard_open(self, handler: Handler, method: str) -> Behaviour:
-        """Strangers' streams have one limit, for all of them together: nobody knows whose they are."""
+        """Limit the streams that need no token. Nobody knows whose they are, so they share one limit."""
         behaviour = _behaviour(handler)
 
         async def answer_with_messages(request: object, context: Context) -> AsyncGenerator[Any, None]:
-            await self._let_stranger_in(context, method)
+            await self._open_anonymous_stream(context, method)
             async with aclosing(behaviour(request, context)) as messages:
                 async for message in messages:
                     yield message
 
         async def answer_by_writing(request: object, context: Context) -> None:
-            await self._let_stranger_in(context, method)
+            await self._open_anonymous_stream(context, method)
             await behaviour(request, context)
 
         return answer_with_messages if inspect.isasyncgenfunction(behaviour) else answer_by_writing
 
-    async def _let_stranger_in(self, context: Context, method: str) -> None:
-        if self._strangers >= self._most_strangers:
-            many = (
-                f"{self._most_strangers:,} streams without a token are open, and no more are allowed: try again later"
+    async def _open_anonymous_stream(self, context: Context, method: str) -> None:
+        if self._anonymous >= self._max_anonymous:
+            message = (
+                f"{self._max_anonymous:,} streams without a token are open, and no more are allowed: try again later"
             )
-            await end(context, LimitReached(many), method)
-        self._strangers += 1
-        when_call_ends(self._let_stranger_go)
+            await end(context, LimitReached(message), method)
+        self._anonymous += 1
+        when_call_ends(self._close_anonymous_stream)
 
-    def _let_stranger_go(self) -> None:
-        self._strangers -= 1
+    def _close_anonymous_stream(self) -> None:
+        self._anonymous -= 1
 
     def _open_stream(self, found: Caller) -> None:
-        if not found.is_trusted and self._open[found.name] >= self._streams:
+        if not found.is_trusted and self._open[found.name] >= self._max_streams:
             raise LimitExceeded(
-                found.name, f"has {self._streams:,} streams open, and no more are allowed: end one first"
+                found.name, f"has {self._max_streams:,} streams open, and no more are allowed: end one first"
             )
         self._open[found.name] += 1
         when_call_ends(lambda: self._close_stream(found.name))
@@ -191,23 +192,26 @@ class Access(Gate, grpc.aio.ServerInterceptor):
             del self._open[name]
 
 
-def _shown(metadata: Metadata) -> list[str]:
+def _credentials_in(metadata: Metadata) -> list[str]:
     return [str(value) for key, value in metadata or () if key == "authorization"]
 
 
-def _refusal(error: PulseError, method: str) -> Handler:
-    """An answer to any kind of call. As if to a stream, so that not a byte of the request is waited for or read."""
+def _error_handler(error: PulseError, method: str) -> Handler:
+    """Return a handler that ends any kind of call with this error.
 
-    async def answer(_: object, context: Context) -> AsyncGenerator[bytes, None]:
+    It handles every call as a stream, so that it neither waits for the request nor reads a byte of it.
+    """
+
+    async def refuse(_: object, context: Context) -> AsyncGenerator[bytes, None]:
         await end(context, error, method)
         yield b""
 
-    return grpc.stream_stream_rpc_method_handler(cast("Any", answer))
+    return grpc.stream_stream_rpc_method_handler(cast("Any", refuse))
 
 
 # --- the four kinds of method
 
-_MAKERS = {
+_HANDLER_FACTORIES = {  # by whether the request and the response are streams
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, False): grpc.stream_unary_rpc_method_handler,
@@ -222,5 +226,5 @@ def _behaviour(handler: Handler) -> Behaviour:
 
 
 def _wrap(handler: Handler, behaviour: Behaviour) -> Handler:
-    make: Any = _MAKERS[handler.request_streaming, handler.response_streaming]
+    make: Any = _HANDLER_FACTORIES[handler.request_streaming, handler.response_streaming]
     return cast("Handler", make(behaviour, handler.request_deserializer, handler.response_serializer))

@@ -1,7 +1,7 @@
-"""What can be asked about alarms over gRPC?
+"""Which calls are there for alarms over gRPC?
 
-An alarm is found first, and whether the caller may see or tend it is checked; then it is acted upon by its id: the name
-may be another's by then.
+A call first finds the alarm and checks that the caller may see or manage it. Then it acts on the alarm by its id, since
+another alarm may have taken the name meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pulse.doors.access import LOCAL
-from pulse.doors.grpc.errors import Context, answering
+from pulse.doors.grpc.errors import Context, handle_errors
 from pulse.doors.owners import filter_to_list, find_to_manage, find_to_see, owner_to_set
 from pulse.doors.page_size import how_many_fit
 from pulse.engine.alarms.use_cases import OVERLAP
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 PAGE = 50
 
 
-class Named(Protocol):
-    """A request about one alarm."""
+class AlarmRequest(Protocol):
+    """A request about one alarm, which it names."""
 
     @property
     def name(self) -> str: ...
@@ -42,21 +42,21 @@ class Named(Protocol):
 class AlarmsDoor(pb_grpc.AlarmsServicer):
     def __init__(self, engine: Engine, *, caller: Callable[[], Caller] = lambda: LOCAL) -> None:
         self._alarms = engine.alarms
-        self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
+        self._page_bytes = engine.settings.message_limit // 2  # the other half is for what the sizes do not count
         self._caller = caller
 
-    @answering
+    @handle_errors
     async def SetAlarm(self, request: pb.SetAlarmRequest, _context: Context) -> pb.SetAlarmResponse:
         own_id = convert.read_id(request.id) if request.id else None
         owner = owner_to_set(self._caller(), request.owner)
-        done = await self._alarms.set(wire.read_new_alarm(request, owner), own_id=own_id)
-        return pb.SetAlarmResponse(alarm=wire.write_alarm(done.alarm), created=done.is_new)
+        result = await self._alarms.set(wire.read_new_alarm(request, owner), own_id=own_id)
+        return pb.SetAlarmResponse(alarm=wire.write_alarm(result.alarm), created=result.is_new)
 
-    @answering
+    @handle_errors
     async def GetAlarm(self, request: pb.GetAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._see(request))
+        return wire.write_alarm(await self._find_to_see(request))
 
-    @answering
+    @handle_errors
     async def ListAlarms(self, request: pb.ListAlarmsRequest, _context: Context) -> pb.ListAlarmsResponse:
         wanted = filter_to_list(self._caller(), wire.read_alarm_filter(request.filter))
         after = request.after or None
@@ -67,25 +67,25 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
             alarms = [wire.write_alarm(alarm) for alarm in page.alarms]
         return pb.ListAlarmsResponse(alarms=alarms, next=page.next)
 
-    @answering
+    @handle_errors
     async def CancelAlarm(self, request: pb.CancelAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._alarms.cancel((await self._find(request)).id))
+        return wire.write_alarm(await self._alarms.cancel((await self._find_to_manage(request)).id))
 
-    @answering
+    @handle_errors
     async def PauseAlarm(self, request: pb.PauseAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._alarms.pause((await self._find(request)).id))
+        return wire.write_alarm(await self._alarms.pause((await self._find_to_manage(request)).id))
 
-    @answering
+    @handle_errors
     async def ResumeAlarm(self, request: pb.ResumeAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._alarms.resume((await self._find(request)).id))
+        return wire.write_alarm(await self._alarms.resume((await self._find_to_manage(request)).id))
 
-    @answering
+    @handle_errors
     async def FireAlarm(self, request: pb.FireAlarmRequest, _context: Context) -> pb.Alarm:
-        return wire.write_alarm(await self._alarms.fire((await self._find(request)).id))
+        return wire.write_alarm(await self._alarms.fire((await self._find_to_manage(request)).id))
 
-    @answering
+    @handle_errors
     async def ListDeliveries(self, request: pb.ListDeliveriesRequest, _context: Context) -> pb.ListDeliveriesResponse:
-        alarm = await self._see(request)
+        alarm = await self._find_to_see(request)
         after = request.after or None
         page = await self._alarms.deliveries(alarm.id, after=after, limit=request.limit or PAGE)
         deliveries = [wire.write_delivery(delivery) for delivery in page.deliveries]
@@ -94,24 +94,23 @@ class AlarmsDoor(pb_grpc.AlarmsServicer):
             deliveries = [wire.write_delivery(delivery) for delivery in page.deliveries]
         return pb.ListDeliveriesResponse(deliveries=deliveries, next=page.next)
 
-    @answering
+    @handle_errors
     async def GetWakeSecrets(self, request: pb.GetWakeSecretsRequest, _context: Context) -> pb.WakeSecrets:
         owner = owner_to_set(self._caller(), request.owner)
         return wire.write_secrets(await self._alarms.secrets(owner))
 
-    @answering
+    @handle_errors
     async def RotateWakeSecret(self, request: pb.RotateWakeSecretRequest, _context: Context) -> pb.WakeSecrets:
-        if not request.owner:  # it is everybody's
+        if not request.owner:  # this replaces the secret of every owner
             self._caller().check(Right.ADMIN)
         owner = owner_to_set(self._caller(), request.owner)
         overlap = convert.read_length(request, "overlap")
-        given = OVERLAP if overlap is None else overlap
-        await self._alarms.rotate_secret(overlap=given, owner=request.owner or None)
+        overlap = OVERLAP if overlap is None else overlap
+        await self._alarms.rotate_secret(overlap=overlap, owner=request.owner or None)
         return wire.write_secrets(await self._alarms.secrets(owner))
 
-    async def _see(self, request: Named) -> Alarm:
+    async def _find_to_see(self, request: AlarmRequest) -> Alarm:
         return await find_to_see(self._alarms, self._caller(), request.name, request.owner)
 
-    async def _find(self, request: Named) -> Alarm:
-        """Once the caller may tend it."""
+    async def _find_to_manage(self, request: AlarmRequest) -> Alarm:
         return await find_to_manage(self._alarms, self._caller(), request.name, request.owner)

@@ -1,11 +1,11 @@
-"""What must a client know before anything else?"""
+"""What does a gRPC client have to know about the server before its first call? Its versions and limits."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pulse
-from pulse.doors.grpc.errors import Context, answering
+from pulse.doors.grpc.errors import Context, handle_errors
 from pulse.engine.dispatch.worker_stream import SILENCE, SLOTS_LIMIT
 from pulse.model.jobs import BATCH_LIMIT
 from pulse.wire import convert
@@ -34,6 +34,6 @@ class InfoDoor(pb_grpc.InfoServicer):
             message_limit=settings.message_limit,
         )
 
-    @answering
+    @handle_errors
     async def GetServerInfo(self, _request: pb.GetServerInfoRequest, _context: Context) -> pb.ServerInfo:
         return self._info

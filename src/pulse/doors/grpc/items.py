@@ -1,4 +1,4 @@
-"""How is a call about many claims read, so that a mistake in one of them is that one's alone?"""
+"""How is a call about many claims read, so that a mistake in one item does not refuse the others?"""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ID_LIMIT = 100  # characters of an id that is none, as it is sent back
+ID_LIMIT = 100  # characters of an id that cannot be read, as the refusal repeats it
 
 
 class Items(Generic[T]):
-    """The items of a call as far as they could be read, and a refusal for each of the others."""
+    """The items of a call that could be read, and a refusal for each of the others."""
 
     def __init__(self, messages: Sequence[Any], read: Callable[[Any], T]) -> None:
-        self.read: list[T] = []
+        self.values: list[T] = []
         self.refusals: list[pb.Refusal] = []
-        self._refused: set[int] = set()
-        for place, message in enumerate(messages):
+        self._refused_positions: set[int] = set()
+        for position, message in enumerate(messages):
             try:
-                self.read.append(read(message))
+                self.values.append(read(message))
             except PulseError as error:
-                self._refused.add(place)
+                self._refused_positions.add(position)
                 refusal = pb.Refusal(id=message.job_id[:ID_LIMIT], code=error.code, message=str(error))
                 self.refusals.append(refusal)
 
     def write_answers(self, answers: Sequence[ReportStatus]) -> list[Any]:
-        """Return the answers to what was read, with the refused ones in their places."""
+        """Return the answers in the order of the call, with REFUSED for each item that could not be read."""
         written = convert.write_answers(answers)
-        if not self._refused:
+        if not self._refused_positions:
             return written
         rest = iter(written)
-        count = len(written) + len(self._refused)
-        return [pb.REFUSED if place in self._refused else next(rest) for place in range(count)]
+        count = len(written) + len(self._refused_positions)
+        return [pb.REFUSED if position in self._refused_positions else next(rest) for position in range(count)]

@@ -1,7 +1,7 @@
-"""What can a producer ask over gRPC?
+"""Which calls does a producer have over gRPC? They submit, read, await and cancel jobs.
 
-Each method first finds out which topics a call is about, then has the caller checked for them, and only then answers
-or changes anything.
+Each method first finds out which topics a call is about, then checks that the caller may use them, and only then
+answers or changes anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pulse.doors.grpc.errors import Context, answering
+from pulse.doors.grpc.errors import Context, handle_errors
 from pulse.model.errors import InvalidOption
 from pulse.model.jobs import FINISHED, check_size
 from pulse.wire import convert
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 LONGEST_WAIT = timedelta(seconds=20)
 
 Submit = Callable[["Sequence[NewJob]"], Awaitable["list[Submitted]"]]
-Check = Callable[[str, str], None]  # raises if the caller of this call lacks the scope for the topic ("*": all of them)
+Check = Callable[[str, str], None]  # raises if the caller of this call lacks the right for the topic ("*": all topics)
 
 
-def allow(_scope: str, _topic: str) -> None:
-    """The check where nobody has to show who they are."""
+def allow(_right: str, _topic: str) -> None:
+    """Allow everything: the check of a server without tokens."""
 
 
 class JobsDoor(pb_grpc.JobsServicer):
@@ -40,16 +40,18 @@ class JobsDoor(pb_grpc.JobsServicer):
         self._waiters = waiters
         self._check = check
 
-    @answering
+    @handle_errors
     async def SubmitJobs(self, request: pb.SubmitJobsRequest, _context: Context) -> pb.SubmitJobsResponse:
         check_size("jobs", request.jobs)
         new = self._read_new(request.jobs)
         submitted = await self._submit(new)
-        await asyncio.sleep(0)  # a worker waits for them: let them or their claim go out before the answer is written
+        await asyncio.sleep(
+            0
+        )  # a worker may be waiting: send the jobs, or their claim, before this response is written
         return pb.SubmitJobsResponse(jobs=[pb.Submitted(id=str(each.id), created=each.created) for each in submitted])
 
     def _read_new(self, messages: Iterable[pb.NewJob]) -> list[NewJob]:
-        """Up to the first job that the caller may not submit."""
+        """Return the jobs of a request, or raise at the first that is invalid or that the caller may not submit."""
         new: list[NewJob] = []
         allowed: set[str] = set()
         for message in messages:
@@ -60,13 +62,13 @@ class JobsDoor(pb_grpc.JobsServicer):
             new.append(job)
         return new
 
-    @answering
+    @handle_errors
     async def GetJob(self, request: pb.GetJobRequest, _context: Context) -> pb.Job:
         job = await self._jobs.get(convert.read_id(request.id))
         self._check("follow", job.topic)
         return convert.write_job(job)
 
-    @answering
+    @handle_errors
     async def WaitJob(self, request: pb.WaitJobRequest, _context: Context) -> pb.Job:
         job_id, patience = convert.read_id(request.id), _read_patience(request)
         with self._waiters.enter(job_id) as waiter:
@@ -76,7 +78,7 @@ class JobsDoor(pb_grpc.JobsServicer):
                 job = await waiter.wait(patience) or await self._jobs.get(job_id)
         return convert.write_job(job)
 
-    @answering
+    @handle_errors
     async def CancelJob(self, request: pb.CancelJobRequest, _context: Context) -> pb.Job:
         job_id = convert.read_id(request.id)
         job = await self._jobs.get(job_id)

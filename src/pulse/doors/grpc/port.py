@@ -1,7 +1,7 @@
-"""Where does the server listen, in which limits, and behind which certificates?
+"""Where does the gRPC server listen, with which limits and which certificates?
 
-Health is served beside the services that are handed in, and reflection where nobody needs a token. A second server on
-the same port is an error and not a silent sharing: SO_REUSEPORT is off.
+It serves health beside the given services, and reflection where nobody needs a token. A second server on the same port
+is an error: SO_REUSEPORT is off, so the two do not silently share the port.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from pulse.settings import Settings
 
-MAX_STREAMS = 10_000  # of one connection: as many as may wait for jobs at a server, which a client does on one
+MAX_STREAMS = 10_000  # on one connection: as many calls as may wait for jobs at a server, since a client has only one
 PACKAGE = pb.DESCRIPTOR.package
 ALIVE = health_pb2.HealthCheckResponse.SERVING
 
 
 class Port:
-    """One listening gRPC server. Start it within the event loop that is to serve."""
+    """One listening gRPC server. Start it in the event loop that is to serve it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Port:
         *,
         reflects: bool = True,
     ) -> None:
-        self.address = parse_listen(settings.listen)  # with the real port once it is started
+        self.address = parse_listen(settings.listen)  # has the real port once the server is started
         self._tls = read_tls(settings)
         self._server = grpc.aio.server(interceptors=list(interceptors), options=_options(settings))
         self._health = health.aio.HealthServicer()
@@ -59,15 +59,15 @@ class Port:
         await self._server.start()
 
     async def drain(self) -> None:
-        """Tell whoever balances load that this server is about to go. Calls are still answered."""
+        """Report NOT_SERVING to load balancers, since this server is about to stop. It still answers calls."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace: float) -> None:
-        """Take no more calls, and end those still under way after `grace` seconds."""
+        """Accept no more calls, and end those still running after `grace` seconds."""
         await self._server.stop(grace)
 
     def _bind(self) -> int:
-        _try_to_bind(self.address)  # gRPC would only say that it failed
+        _try_to_bind(self.address)  # gRPC would say that binding failed, but not why
         try:
             if self._tls is None:
                 return self._server.add_insecure_port(str(self.address))
@@ -82,17 +82,17 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", settings.message_limit),
         ("grpc.max_send_message_length", settings.message_limit),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
-        # Half-open connections are found within 40 s, also those of clients that only wait.
+        # These three find a half-open connection within 40 s, even if its client only waits.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Pings are not counted: for each that is over its limit gRPC keeps 4 KiB, and never gives them back.
+        # Do not limit pings: gRPC allocates 4 KiB for each ping over its limit, and never frees them.
         ("grpc.http2.max_ping_strikes", 0),
     ]
 
 
 def _add(servicer: object, server: grpc.aio.Server) -> list[str]:
-    """Add a servicer to the server, as every service of the contract that it is; answers with their full names."""
+    """Add a servicer to the server as every service that it implements, and return their full names."""
     found = [name for name in pb.DESCRIPTOR.services_by_name if isinstance(servicer, _kind(name))]
     for name in found:
         getattr(pb_grpc, f"add_{name}Servicer_to_server")(servicer, TolerantServer(server))
@@ -105,22 +105,22 @@ def _kind(service: str) -> type:
 
 def _try_to_bind(address: Address) -> None:
     try:
-        family, kind, _, _, where = socket.getaddrinfo(
+        family, kind, _, _, socket_address = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(where)
+            trial.bind(socket_address)
     except OSError as error:
         raise InvalidSettings(
-            f"cannot listen on {address} ({error.strerror or error}): choose another by --listen or PULSE_LISTEN"
+            f"cannot listen on {address} ({error.strerror or error}): choose another with --listen or PULSE_LISTEN"
         ) from error
 
 
 class Tls(NamedTuple):
     cert: bytes
     key: bytes
-    client_ca: bytes | None  # none: clients need not show a certificate
+    client_ca: bytes | None  # None: clients need no certificate
 
     def credentials(self) -> grpc.ServerCredentials:
         return grpc.ssl_server_credentials(
@@ -131,7 +131,10 @@ class Tls(NamedTuple):
 
 
 def read_tls(settings: Settings) -> Tls | None:
-    """The certificates of the settings, checked here: gRPC would start all the same, and fail every handshake."""
+    """Return the certificates of the settings; None: no TLS.
+
+    They are checked here because gRPC would start with wrong ones, and then fail every handshake.
+    """
     cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if cert is None and key is None and client_ca is None:
         return None
@@ -140,14 +143,14 @@ def read_tls(settings: Settings) -> Tls | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls = Tls(_read(cert), _read(key), _read(client_ca) if client_ca else None)
     try:
-        context.load_cert_chain(cert, key, password=lambda: "")  # never ask on the terminal
+        context.load_cert_chain(cert, key, password=lambda: "")  # never ask for a password on the terminal
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidSettings(f"{cert} and {key} are not a certificate and its key, both in PEM: {error}") from error
+        raise InvalidSettings(f"{cert} and {key} must be a certificate and its key, both in PEM: {error}") from error
     try:
         if client_ca is not None:
             context.load_verify_locations(client_ca)
     except ssl.SSLError as error:
-        raise InvalidSettings(f"{client_ca} does not hold a certificate in PEM: {error}") from error
+        raise InvalidSettings(f"{client_ca} must hold a certificate in PEM: {error}") from error
     return tls
 
 

@@ -1,8 +1,9 @@
-"""What can be asked about schedules over gRPC?
+"""Which calls are there for schedules over gRPC?
 
-To make a schedule is to submit its jobs, so whoever makes or edits one must be allowed to submit to its topic. To look
-at one is to follow it, and to act on it as it is, to tend it. A schedule is found by its name first, its topic checked,
-and then it is acted upon by its id: the name may be another's by then.
+A schedule submits jobs, so creating or editing one needs the right to submit to its topic. Looking at it needs the
+right to follow jobs of that topic, and pausing, triggering or deleting it the right to manage them. A call first finds
+the schedule by its name and checks its topic. Then it acts on the schedule by its id, since another schedule may have
+taken the name meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse.doors.access import check_logged
-from pulse.doors.grpc.errors import Context, answering
+from pulse.doors.grpc.errors import Context, handle_errors
 from pulse.doors.grpc.jobs import Check, allow
 from pulse.doors.page_size import how_many_fit
 from pulse.model.decisions.schedule_changes import topic_after
@@ -28,28 +29,28 @@ if TYPE_CHECKING:
     from pulse.model.schedules import Schedule
 
 PAGE = 50
-PREVIEWED = 10
-BACKFILLED = 100
+PREVIEWED = 10  # occurrences, where the request does not say how many
+BACKFILLED = 100  # likewise
 
 
 class SchedulesDoor(pb_grpc.SchedulesServicer):
     def __init__(self, engine: Engine, *, check: Check = allow) -> None:
         self._schedules = engine.schedules
-        self._page_bytes = engine.settings.message_limit // 2  # the rest of a message is room for what we did not count
+        self._page_bytes = engine.settings.message_limit // 2  # the other half is for what the sizes do not count
         self._check = check
 
-    @answering
+    @handle_errors
     async def CreateSchedule(self, request: pb.CreateScheduleRequest, _context: Context) -> pb.CreateScheduleResponse:
         new = wire.read_new_schedule(request.schedule)
         self._check("submit", new.job.routed_topic)
         schedule, is_new = await self._schedules.disclosing_to(self._may_follow).create(new)
         return pb.CreateScheduleResponse(schedule=wire.write_schedule(schedule), created=is_new)
 
-    @answering
+    @handle_errors
     async def GetSchedule(self, request: pb.GetScheduleRequest, _context: Context) -> pb.Schedule:
         return wire.write_schedule(await self._find(request.name))
 
-    @answering
+    @handle_errors
     async def ListSchedules(self, request: pb.ListSchedulesRequest, _context: Context) -> pb.ListSchedulesResponse:
         wanted = wire.read_schedule_filter(request.filter)
         self._check("view", wanted.topic or "*")
@@ -61,7 +62,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
             schedules = [wire.write_schedule(schedule) for schedule in page.schedules]
         return pb.ListSchedulesResponse(schedules=schedules, next=page.next)
 
-    @answering
+    @handle_errors
     async def EditSchedule(self, request: pb.EditScheduleRequest, _context: Context) -> pb.Schedule:
         changes = wire.read_changes(request.definition, request.fields)
         schedule = await self._find(request.name, "submit")
@@ -70,24 +71,24 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
             await self._schedules.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
         )
 
-    @answering
+    @handle_errors
     async def PauseSchedule(self, request: pb.PauseScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "manage")
         return wire.write_schedule(
             await self._schedules.checked_for(schedule.job.routed_topic).pause(schedule.id, reason=request.reason)
         )
 
-    @answering
+    @handle_errors
     async def ResumeSchedule(self, request: pb.ResumeScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "manage")
         return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).resume(schedule.id))
 
-    @answering
+    @handle_errors
     async def DeleteSchedule(self, request: pb.DeleteScheduleRequest, _context: Context) -> pb.Schedule:
         schedule = await self._find(request.name, "manage")
         return wire.write_schedule(await self._schedules.checked_for(schedule.job.routed_topic).delete(schedule.id))
 
-    @answering
+    @handle_errors
     async def TriggerSchedule(self, request: pb.TriggerScheduleRequest, _context: Context) -> pb.Fire:
         job_id = convert.read_id(request.id) if request.id else None
         check_given_id("id", job_id)
@@ -96,11 +97,11 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
             await self._schedules.checked_for(schedule.job.routed_topic).trigger(schedule.id, job_id=job_id)
         )
 
-    @answering
+    @handle_errors
     async def BackfillSchedule(
         self, request: pb.BackfillScheduleRequest, _context: Context
     ) -> pb.BackfillScheduleResponse:
-        start, end = _read_given(request, "start"), _read_given(request, "end")
+        start, end = _read_required(request, "start"), _read_required(request, "end")
         schedule = await self._find(request.name, "manage")
         backfill = await self._schedules.checked_for(schedule.job.routed_topic).backfill(
             schedule.id,
@@ -111,7 +112,7 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         )
         return wire.write_backfill(backfill)
 
-    @answering
+    @handle_errors
     async def PreviewSchedule(
         self, request: pb.PreviewScheduleRequest, _context: Context
     ) -> pb.PreviewScheduleResponse:
@@ -128,16 +129,20 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
                 raise InvalidInput("give either name or definition")
         return pb.PreviewScheduleResponse(occurrences=[wire.write_occurrence(each) for each in occurrences])
 
-    @answering
+    @handle_errors
     async def ListFires(self, request: pb.ListFiresRequest, _context: Context) -> pb.ListFiresResponse:
         own_id, topic = await self._schedules.find_logged(request.name)
         check_logged(self._check, request.name, topic)
         page = await self._schedules.fires(own_id, after=request.after or None, limit=request.limit or PAGE)
         return pb.ListFiresResponse(fires=[wire.write_fire(fire) for fire in page.fires], next=page.next)
 
-    @answering
+    @handle_errors
     async def SyncSchedules(self, request: pb.SyncSchedulesRequest, _context: Context) -> pb.SyncSchedulesResponse:
-        """Those that an app no longer declares may be of any topic, and so may those it will."""
+        """Sync the schedules of an app.
+
+        It needs the right to submit to every topic: a schedule that the app no longer declares may be of any topic, and
+        so may a new one.
+        """
         self._check("submit", "*")
         check_size("schedules", request.schedules)
         report = await self._schedules.sync(
@@ -157,13 +162,13 @@ class SchedulesDoor(pb_grpc.SchedulesServicer):
         return True
 
     async def _find(self, name: str, right: str = "follow") -> Schedule:
-        """The schedule, once the caller may do with it what the right says."""
+        """Return the schedule of this name, after checking that the caller has this right for its topic."""
         schedule = await self._schedules.get(name)
         self._check(right, schedule.job.routed_topic)
         return schedule
 
 
-def _read_given(message: pb.BackfillScheduleRequest, field: str) -> datetime:
+def _read_required(message: pb.BackfillScheduleRequest, field: str) -> datetime:
     found = convert.read_instant(message, field)
     if found is None:
         raise InvalidOption(field, None, "be given, as an instant")

@@ -1,8 +1,8 @@
-"""How do curl, browsers' programs and every other language reach the engine? JSON over HTTP, one file for each noun."""
+"""The HTTP door, for curl, browsers and programs in any language: JSON over HTTP, with one folder for each noun."""
 
 from importlib.util import find_spec
 
 
 def is_installed() -> bool:
-    """Whether the packages of this door are there."""
+    """Tell whether the packages that this door needs are installed."""
     return all(find_spec(name) is not None for name in ("fastapi", "jinja2", "uvicorn"))

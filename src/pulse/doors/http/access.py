@@ -1,8 +1,8 @@
 """Who is calling over HTTP, and may they?
 
-Every request passes `GuardedRoute` before a byte of its body is read. It knows the route and the token, and so whether
-the request can be allowed at all; the route's function checks the topic. Nothing of this may be forgotten for a new
-route, so a route without a rule is refused.
+Every request passes `GuardedRoute` before a byte of its body is read. `GuardedRoute` knows the route and the token, so
+it refuses a request that no topic could make legal; the route's function then checks the topic. A new route must not go
+unchecked because somebody forgot it here, so a route without a rule is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pulse.doors.access import caller
-from pulse.doors.http.errors import answer_to
+from pulse.doors.http.errors import json_error
 from pulse.doors.http.requests.reading import check_query, read_body
 from pulse.model.errors import Unavailable
 from pulse.model.tokens import Right
@@ -24,7 +24,8 @@ from pulse.model.tokens import Right
 if TYPE_CHECKING:
     from pulse.doors.http.services import Services
 
-# What each route needs; None: open to everyone who can connect. docs/reference/http.md is tested against it.
+# The right that each route needs; None: everyone who can connect may call it. docs/reference/http.md is tested against
+# this table.
 RULES: dict[str, Right | None] = {
     "POST /v1/jobs": Right.SUBMIT,
     "POST /v1/jobs/batch": Right.SUBMIT,
@@ -73,7 +74,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class GuardedRoute(APIRoute):
-    """Admit, read, handle, answer: in this order, and every end of it is an answer."""
+    """A route that admits the caller, reads the body, and calls its function, and responds to every error."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
@@ -84,27 +85,28 @@ class GuardedRoute(APIRoute):
                 await admit(request, rule)
                 check_query(self, request)
                 return await handle(await read_body(self, request))
-            except asyncio.CancelledError:  # only the end of the server does that, and its patience is over
-                return answer_to(Unavailable("this server is stopping: ask another, or this one again soon"), rule)
+            except asyncio.CancelledError:  # only a server that stops does this, once its grace period is over
+                stopping = Unavailable("this server is stopping: ask another server, or this one again soon")
+                return json_error(stopping, rule)
             except Exception as error:
-                answer = answer_to(error, rule)
-                # FastAPI's frames refer to the error they raise: with them the request would stay until Python's
-                # collector looks, which is seldom in a server.
+                response = json_error(error, rule)
+                # The frames of FastAPI refer to the error they raise. With them, the request would stay in memory until
+                # Python's garbage collector runs, which is seldom in a server.
                 error.__traceback__ = None
-                return answer
+                return response
 
         return handle_or_refuse
 
 
 def rule_of(route: APIRoute) -> str:
-    [method] = set(route.methods or ())  # one each, so that each has a rule
+    [method] = set(route.methods or ())  # each route has exactly one, so that each has a rule of its own
     return f"{method} {route.path}"
 
 
 async def admit(request: Request, rule: str) -> None:
-    """The caller of this request, known to all that happens in it."""
+    """Set the caller of this request, or raise why it is not admitted."""
     if rule in RULES and RULES[rule] is None:
         return
     services: Services = request.app.state.services
-    shown = request.headers.getlist("authorization")
-    caller.set(await services.gate.admit(shown, RULES.get(rule), where="header"))
+    credentials = request.headers.getlist("authorization")
+    caller.set(await services.gate.admit(credentials, RULES.get(rule), where="header"))

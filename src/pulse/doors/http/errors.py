@@ -1,7 +1,8 @@
-"""How does a request end when something went wrong? In one way for all of them, so every answer is written here.
+"""How does an HTTP request end when it fails?
 
-An error of ours becomes its status, its code and its message. Anything else is a mistake in the server: the log has the
-whole of it, and the client learns only that there was one.
+Every error response is written here, so all of them look alike. A `PulseError` becomes its status, its code and its
+message. Anything else is a mistake in the server: the log gets the traceback, and the client learns only that the
+request failed.
 """
 
 from __future__ import annotations
@@ -24,39 +25,41 @@ log = logging.getLogger("pulse.server")
 SHOWN_PROBLEMS = 20
 LONGEST_MESSAGE = 2_000  # characters
 RETRY_AFTER = {429: "1", 503: "2"}  # seconds
-WORDS = {404: ("not_found", "there is nothing at this path: /v1/openapi.json lists what there is")}
-WORDS |= {405: ("method_not_allowed", "this path does not take this method: the header Allow lists those it takes")}
+UNKNOWN_ROUTES = {  # by status: the code and the message
+    404: ("not_found", "there is nothing at this path: /v1/openapi.json lists the paths"),
+    405: ("method_not_allowed", "this path does not take this method: the header Allow lists those it takes"),
+}
 
 
-class Refused(Exception):
-    """What only HTTP can refuse, and so is no error of the model's."""
+class HttpRefusal(Exception):
+    """An error that only HTTP has, so it is not an error of the model."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code = status, code
 
 
-def answer_with(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
-def answer_to(error: Exception, request: str) -> Response:
-    """The answer to a request (`POST /v1/jobs`, for the log) that ended so."""
+def json_error(error: Exception, request: str) -> Response:
+    """Return the response to a request that ended with this error. `request` is for the log, as in `POST /v1/jobs`."""
     match error:
         case PulseError():
-            return refusal(http_status_of(error), error.code, str(error), _facts(error))
-        case Refused():
-            return refusal(error.status, error.code, str(error))
+            return _write_error(http_status_of(error), error.code, str(error), _facts(error))
+        case HttpRefusal():
+            return _write_error(error.status, error.code, str(error))
         case RequestValidationError():
-            return _invalid(error.errors())
+            return _write_problems(error.errors())
         case HTTPException():
-            code, message = WORDS.get(error.status_code, ("invalid_input", str(error.detail)))
-            return refusal(error.status_code, code, message, headers=error.headers)
+            code, message = UNKNOWN_ROUTES.get(error.status_code, ("invalid_input", str(error.detail)))
+            return _write_error(error.status_code, code, message, headers=error.headers)
     log.error("%s failed", request, exc_info=error)
-    return refusal(500, INTERNAL_CODE, "this failed in the server, whose log says why")
+    return _write_error(500, INTERNAL_CODE, "the request failed in the server; the server's log says why")
 
 
-def refusal(
+def _write_error(
     status: int,
     code: str,
     message: str,
@@ -68,33 +71,33 @@ def refusal(
         own["WWW-Authenticate"] = "Bearer"
     if status in RETRY_AFTER:
         own["Retry-After"] = RETRY_AFTER[status]
-    body = {"code": code, "message": _storable(message)[:LONGEST_MESSAGE], "details": details or {}}
-    return answer_with({"error": body}, status, own)
+    body = {"code": code, "message": _encodable(message)[:LONGEST_MESSAGE], "details": details or {}}
+    return json_response({"error": body}, status, own)
 
 
 def _facts(error: PulseError) -> dict[str, Any]:
-    """What an error keeps beside its message."""
+    """Return the attributes of an error, which programs can read beside its message."""
     kinds = (str, int, float, UUID)
     facts = {name: value for name, value in vars(error).items() if isinstance(value, kinds)}
-    return {name: _storable(value) if isinstance(value, str) else value for name, value in facts.items()}
+    return {name: _encodable(value) if isinstance(value, str) else value for name, value in facts.items()}
 
 
-def _invalid(problems: Sequence[Any]) -> Response:
+def _write_problems(problems: Sequence[Any]) -> Response:
     found = [_problem(problem) for problem in problems[:SHOWN_PROBLEMS]]
     message = "; ".join(f"{each['field']}: {each['problem']}" if each["field"] else each["problem"] for each in found)
-    return refusal(400, "invalid_input", message, {"fields": found})
+    return _write_error(400, "invalid_input", message, {"fields": found})
 
 
 def _problem(problem: Mapping[str, Any]) -> dict[str, str]:
-    place = [str(part) for part in problem["loc"]][1:]  # the first part only says where: body, query, path
-    field = _storable(".".join(place))[:200]
+    place = [str(part) for part in problem["loc"]][1:]  # without the first part, which is body, query or path
+    field = _encodable(".".join(place))[:200]
     if problem["type"] == "extra_forbidden":
         return {"field": field, "problem": "there is no such field here"}
     if problem["type"] == "missing":
-        return {"field": field, "problem": "it must be given" if place else "a JSON body must be given"}
-    return {"field": field, "problem": _storable(str(problem["msg"]).removeprefix("Value error, "))}
+        return {"field": field, "problem": "must be given" if place else "a JSON body must be given"}
+    return {"field": field, "problem": _encodable(str(problem["msg"]).removeprefix("Value error, "))}
 
 
-def _storable(text: str) -> str:
-    """Without the lone surrogates that JSON could not say in UTF-8."""
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()

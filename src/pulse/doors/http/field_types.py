@@ -1,6 +1,6 @@
-"""How are the parts of a body written: instants, lengths of time, JSON within JSON, names in a path?
+"""How are instants, lengths of time, JSON within JSON and names in a path written over HTTP?
 
-Bodies are read strictly: a number in quotes is not a number, so that what the OpenAPI document says is what is taken.
+Bodies are read strictly, exactly as the OpenAPI document describes them: a number in quotes is not a number.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from pulse.model.jobs import PAGE_LIMIT
 from pulse.timing.duration import InvalidDuration, parse_duration
 
 ENCODER = msgspec.json.Encoder(decimal_format="number")
-# Fractions stay as they were written until they are written again: a payload is the caller's, to the last digit.
+# Fractions are read as decimals, so that every digit of the caller's payload is kept.
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Body(BaseModel):
-    """What is sent to us. An unknown field is refused: it may be a misspelt one."""
+    """The body of a request. It refuses unknown fields, since one may be a misspelt field."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ResponseBody(BaseModel):
-    """What we send. It is written from the model's values by msgspec; this is its description, which tests compare."""
+    """The body of a response. It only describes the JSON, which msgspec writes from values of the model; tests compare
+    the two."""
 
 
 class ErrorFacts(ResponseBody):
-    code: str = Field(description="For programs: it never changes.", examples=["job_not_found"])
+    code: str = Field(description="For programs; a code never changes.", examples=["job_not_found"])
     message: str = Field(description="For people.")
-    details: dict[str, Any] = Field(description="The facts of the message, which differ from code to code.")
+    details: dict[str, Any] = Field(description="The facts of the message; each code has its own.")
 
 
 class Error(ResponseBody):
@@ -51,31 +52,32 @@ def read_instant(value: object) -> datetime:
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str):
-        raise ValueError("it is an instant in RFC 3339, such as 2026-05-01T09:00:00Z")  # noqa: TRY004  pydantic's way
+        # A ValueError, as pydantic wants it.
+        raise ValueError("must be an instant in RFC 3339, such as 2026-05-01T09:00:00Z")  # noqa: TRY004
     try:
         found = datetime.fromisoformat(value.upper())
     except ValueError:
-        hint = ": in a URL, write + as %2B" if " " in value else ""
-        raise ValueError(f"{value[:60]!r} is not an instant such as 2026-05-01T09:00:00Z{hint}") from None
+        hint = " (in a URL, write + as %2B)" if " " in value else ""
+        raise ValueError(f"must be an instant such as 2026-05-01T09:00:00Z, not {value[:60]!r}{hint}") from None
     if found.tzinfo is None:
-        raise ValueError(f"{value[:60]!r} has no time zone: add one, for example Z or +02:00")
+        raise ValueError(f"must have a time zone such as Z or +02:00, not {value[:60]!r}")
     try:
         return found.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{value[:60]!r} is beyond the years 1 to 9999") from None
+        raise ValueError(f"must be within the years 1 to 9999, not {value[:60]!r}") from None
 
 
 def read_length(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise ValueError('it is a length of time: seconds, or text such as "5m"')  # noqa: TRY004
+        raise ValueError('must be a length of time: seconds, or text such as "5m"')  # noqa: TRY004
     try:
         return parse_duration(value) if isinstance(value, str) else timedelta(seconds=float(value))
     except InvalidDuration as error:
         raise ValueError(str(error)) from None
     except OverflowError:
-        raise ValueError("it is too long: ten years at most") from None
+        raise ValueError("must be at most ten years") from None
 
 
 LENGTH_SCHEMA = {
@@ -105,22 +107,22 @@ AnyJson = Annotated[Any, Field(description="Any JSON.")]
 
 
 def encode_payload(value: object) -> str:
-    """Return its JSON, which jobs and alarms check themselves. Of a large body the payload is text already."""
+    """Return a payload as JSON text, which jobs and alarms check themselves. In a large body it is still text."""
     try:
         return (bytes(value) if isinstance(value, msgspec.Raw) else ENCODER.encode(value)).decode()
     except RecursionError:
         raise InvalidPayload("payload is nested too deeply") from None
     except UnicodeDecodeError:
-        raise InvalidPayload("payload is not UTF-8") from None
+        raise InvalidPayload("payload must be UTF-8") from None
 
 
 def embed(text: str | None) -> msgspec.Raw | None:
-    """JSON text within JSON, as it is."""
+    """Return JSON text as a value that is written into other JSON without a change."""
     return None if text is None else msgspec.Raw(text.encode())
 
 
 def fields_of(names: Iterable[str], value: object, **known: object) -> dict[str, Any]:
-    """These fields of a value of the model, lengths in seconds. What is known already is not looked for."""
+    """Return these fields of a value of the model, with lengths in seconds. `known` fields are not read from it."""
     return {name: known[name] if name in known else _plain(getattr(value, name)) for name in names}
 
 
@@ -132,13 +134,16 @@ def _plain(value: object) -> object:
 
 
 def read_segment(value: str) -> str:
-    """A name in a path is one segment. Paths are matched as they were sent, so it may hold a slash, written %2F."""
+    """Decode a name that is one segment of a path.
+
+    Paths are matched before they are decoded, so a name may hold a slash, written %2F.
+    """
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
-        raise ValueError("its percent-encoding is not UTF-8") from None
+        raise ValueError("must be percent-encoded UTF-8") from None
 
 
-Segment = Annotated[str, BeforeValidator(read_segment), Path(description="Percent-encoded: a slash in it is %2F.")]
+Segment = Annotated[str, BeforeValidator(read_segment), Path(description="Percent-encoded: write a slash as %2F.")]
 After = Annotated[str | None, Query(description="The `next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="How many rows at most.")]

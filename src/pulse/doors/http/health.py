@@ -1,4 +1,4 @@
-"""What may an orchestrator and a scraper ask? At the paths where they look for it, outside of /v1."""
+"""Which routes are there for orchestrators and metrics scrapers? They have their usual paths, outside of /v1."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.errors import Refused, answer_with
+from pulse.doors.http.errors import HttpRefusal, json_response
 from pulse.doors.http.field_types import ResponseBody
-from pulse.doors.http.openapi import answers
-from pulse.doors.http.services import Served
+from pulse.doors.http.openapi import error_responses
+from pulse.doors.http.services import InjectedServices
 from pulse.model.prometheus_text import CONTENT_TYPE
 from pulse.model.tokens import Right
 
@@ -22,24 +22,28 @@ TEXT: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Well(ResponseBody):
+class HealthStatus(ResponseBody):
     status: str
 
 
-@router.get("/livez", summary="Whether the server lives", response_model=Well, responses=answers())
+@router.get(
+    "/livez", summary="Tell whether the server is alive", response_model=HealthStatus, responses=error_responses()
+)
 async def get_liveness() -> Response:
-    return answer_with({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
-@router.get("/readyz", summary="Whether it can do its work", response_model=Well, responses=answers())
-async def get_readiness(served: Served) -> Response:
-    """503 says in its message why not: the database, its schema, or which duty has not been done."""
-    if why := await served.health.why_not_ready():
-        raise Refused(503, "not_ready", why)
-    return answer_with({"status": "ok"})
+@router.get(
+    "/readyz", summary="Tell whether the server is ready", response_model=HealthStatus, responses=error_responses()
+)
+async def get_readiness(services: InjectedServices) -> Response:
+    """Return 200 if the server is ready, else 503 with the reason: the database, its schema, or a duty not done."""
+    if why := await services.health.why_not_ready():
+        raise HttpRefusal(503, "not_ready", why)
+    return json_response({"status": "ok"})
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=TEXT)
-async def get_metrics(served: Served) -> Response:
+@router.get("/metrics", summary="Read the metrics for Prometheus", response_class=Response, responses=TEXT)
+async def get_metrics(services: InjectedServices) -> Response:
     caller.get().check(Right.VIEW, "*")
-    return Response(await served.engine.metrics.scrape(), headers={"content-type": CONTENT_TYPE})
+    return Response(await services.engine.metrics.scrape(), headers={"content-type": CONTENT_TYPE})

@@ -1,4 +1,4 @@
-"""What must a client know before anything else?"""
+"""What does an HTTP client have to know about the server before its first request? Versions, limits and the routes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 import pulse
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.errors import answer_with
+from pulse.doors.http.errors import json_response
 from pulse.doors.http.field_types import ResponseBody, Seconds
-from pulse.doors.http.openapi import answers
-from pulse.doors.http.services import Served
+from pulse.doors.http.openapi import error_responses
+from pulse.doors.http.services import InjectedServices
 from pulse.model.jobs import BATCH_LIMIT, PAGE_LIMIT
 
 router = APIRouter(route_class=GuardedRoute, tags=["info"])
@@ -29,13 +29,13 @@ class Info(ResponseBody):
     heartbeat: Seconds
 
 
-@router.get("/v1/info", summary="Versions and limits", response_model=Info, responses=answers())
-async def get_info(served: Served) -> Response:
-    settings = served.settings
-    return answer_with(
+@router.get("/v1/info", summary="Read versions and limits", response_model=Info, responses=error_responses())
+async def get_info(services: InjectedServices) -> Response:
+    settings = services.settings
+    return json_response(
         {
             "version": pulse.__version__,
-            "server": served.name,
+            "server": services.name,
             "batch_limit": BATCH_LIMIT,
             "page_limit": PAGE_LIMIT,
             "body_limit": settings.message_limit,
@@ -47,5 +47,5 @@ async def get_info(served: Served) -> Response:
 
 @router.get("/v1/openapi.json", include_in_schema=False)
 async def get_document(request: Request) -> Response:
-    # A tenth of a second when it is first asked for, in which heartbeats must not wait.
-    return answer_with(await asyncio.to_thread(request.app.openapi))
+    # In a thread, because the first document takes a tenth of a second and heartbeats must not wait for it.
+    return json_response(await asyncio.to_thread(request.app.openapi))

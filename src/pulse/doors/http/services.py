@@ -1,4 +1,4 @@
-"""What do the routes call? The engine, and those parts of a server that stand between it and its callers."""
+"""What do the routes call? The engine, and the parts of the server between the engine and its callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Services:
     engine: Engine
     gate: Gate
     waiters: Waiters
-    submit: Callable[[Sequence[NewJob]], Awaitable[list[Submitted]]]  # the server's: it knows workers who wait
+    submit: Callable[[Sequence[NewJob]], Awaitable[list[Submitted]]]  # the server's, which knows the waiting workers
     workers: Callable[[], Awaitable[Iterable[WorkerSeen]]]
     health: Health
     name: str  # of this server
@@ -36,7 +36,7 @@ class Services:
 
     @property
     def page_bytes(self) -> int:
-        """What a page may have at most, as at the other doors; the largest job fits twice."""
+        """Return the largest page of a list, the same as at the other doors. The largest job fits into it twice."""
         return self.settings.message_limit // 2
 
 
@@ -45,4 +45,4 @@ async def _services(request: Request) -> Services:
     return found
 
 
-Served = Annotated[Services, Depends(_services)]
+InjectedServices = Annotated[Services, Depends(_services)]

@@ -1,4 +1,4 @@
-"""What can be asked about topics, the workers behind them, and all of it together, over HTTP?"""
+"""Which routes are there for topics, for workers, and for the overview of both, over HTTP?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from pulse.doors.access import caller
 from pulse.doors.http.access import GuardedRoute
-from pulse.doors.http.errors import answer_with
+from pulse.doors.http.errors import json_response
 from pulse.doors.http.field_types import ResponseBody, Seconds, Segment, fields_of
-from pulse.doors.http.jobs.bodies import ReasonGiven
-from pulse.doors.http.openapi import answers
-from pulse.doors.http.services import Served
+from pulse.doors.http.jobs.bodies import ReasonBody
+from pulse.doors.http.openapi import error_responses
+from pulse.doors.http.services import InjectedServices
 from pulse.model.jobs import JobStatus
 from pulse.model.tokens import Right
 
@@ -22,18 +22,18 @@ router = APIRouter(route_class=GuardedRoute, tags=["topics"])
 
 
 class Pause(ResponseBody):
-    topic: str = Field(description='"*": all of them.')
+    topic: str = Field(description='"*": all topics.')
     reason: str
     paused_at: datetime
 
 
-class Resumed(ResponseBody):
+class ResumeResult(ResponseBody):
     was_paused: bool
 
 
 class Topic(ResponseBody):
     topic: str
-    counts: dict[JobStatus, int] = Field(description="Jobs in each state that has any.")
+    counts: dict[JobStatus, int] = Field(description="The number of jobs in each state that has any.")
     paused: bool
 
 
@@ -46,7 +46,7 @@ class Worker(ResponseBody):
     """A connected worker, seen within the last minute."""
 
     name: str
-    server: str = Field(description="Empty: it goes straight to the database.")
+    server: str = Field(description="The server it is connected to; empty: it works directly on the database.")
     version: str
     topics: list[str]
     slots: int
@@ -61,28 +61,28 @@ class Workers(ResponseBody):
 
 class TopicFacts(ResponseBody):
     topic: str
-    counts: dict[JobStatus, int] = Field(description="Jobs in each state that has any.")
+    counts: dict[JobStatus, int] = Field(description="The number of jobs in each state that has any.")
     is_paused: bool
-    oldest_at: datetime | None = Field(description="Since when the oldest pending job waits.")
-    rate_in: float = Field(description="Jobs a second, over the last minute or two.")
+    oldest_at: datetime | None = Field(description="When the oldest pending job began to wait.")
+    rate_in: float = Field(description="Jobs per second, over the last one or two minutes.")
     rate_out: float
-    failing: float | None = Field(description="The share of attempts that failed lately; null: none ended.")
+    failing: float | None = Field(description="The fraction of recent attempts that failed; null: none ended.")
 
 
 class Concern(ResponseBody):
-    kind: str = Field(description="For programs; more may come.")
+    kind: str = Field(description="For programs; later releases may add others.")
     text: str = Field(description="For people.")
     is_urgent: bool
     topic: str | None
 
 
 class Overview(ResponseBody):
-    """How things stand, at one moment."""
+    """Topics, workers and problems, all at one moment."""
 
     at: datetime = Field(description="By the database's clock.")
     topics: list[TopicFacts]
     workers: list[Worker]
-    concerns: list[Concern] = Field(description="What needs attention; what cannot wait comes first.")
+    concerns: list[Concern] = Field(description="What needs attention, the urgent first.")
     rate_in: float
     rate_out: float
     failing: float | None
@@ -92,34 +92,36 @@ class Overview(ResponseBody):
     alarms_overdue: Seconds
 
 
-@router.get("/v1/topics", summary="List topics with their counts", response_model=Topics, responses=answers())
-async def list_topics(served: Served) -> Response:
+@router.get("/v1/topics", summary="List topics with their counts", response_model=Topics, responses=error_responses())
+async def list_topics(services: InjectedServices) -> Response:
     caller.get().check(Right.VIEW, "*")
-    jobs = served.engine.jobs
-    return answer_with({"topics": await jobs.counts(), "pauses": await jobs.pauses()})
+    jobs = services.engine.jobs
+    return json_response({"topics": await jobs.counts(), "pauses": await jobs.pauses()})
 
 
-@router.post("/v1/topics/{topic}/pause", summary="Pause a topic", response_model=Pause, responses=answers())
-async def pause_topic(topic: Segment, served: Served, body: ReasonGiven | None = None) -> Response:
-    """No job of it is handed out until it is resumed. The topic `*` stands for all of them."""
+@router.post("/v1/topics/{topic}/pause", summary="Pause a topic", response_model=Pause, responses=error_responses())
+async def pause_topic(topic: Segment, services: InjectedServices, body: ReasonBody | None = None) -> Response:
+    """Claim no more jobs of this topic until it is resumed. The topic `*` means all topics."""
     caller.get().check(Right.OPERATE, topic)
-    return answer_with(await served.engine.jobs.pause(topic, reason=body.reason if body else ""))
+    return json_response(await services.engine.jobs.pause(topic, reason=body.reason if body else ""))
 
 
-@router.post("/v1/topics/{topic}/resume", summary="Resume a topic", response_model=Resumed, responses=answers())
-async def resume_topic(topic: Segment, served: Served) -> Response:
+@router.post(
+    "/v1/topics/{topic}/resume", summary="Resume a topic", response_model=ResumeResult, responses=error_responses()
+)
+async def resume_topic(topic: Segment, services: InjectedServices) -> Response:
     caller.get().check(Right.OPERATE, topic)
-    return answer_with({"was_paused": await served.engine.jobs.resume(topic)})
+    return json_response({"was_paused": await services.engine.jobs.resume(topic)})
 
 
-@router.get("/v1/workers", summary="List connected workers", response_model=Workers, responses=answers())
-async def list_workers(served: Served) -> Response:
+@router.get("/v1/workers", summary="List connected workers", response_model=Workers, responses=error_responses())
+async def list_workers(services: InjectedServices) -> Response:
     caller.get().check(Right.VIEW, "*")
-    return answer_with({"workers": list(await served.workers())})
+    return json_response({"workers": list(await services.workers())})
 
 
-@router.get("/v1/overview", summary="Tell how things stand", response_model=Overview, responses=answers())
-async def get_overview(served: Served) -> Response:
-    """Depths, rates, workers and what needs attention: as cheap with ten million jobs as with ten."""
+@router.get("/v1/overview", summary="Read the overview", response_model=Overview, responses=error_responses())
+async def get_overview(services: InjectedServices) -> Response:
+    """Return counts, rates, workers and what needs attention. It costs the same with ten million jobs as with ten."""
     caller.get().check(Right.VIEW, "*")
-    return answer_with(fields_of(Overview.model_fields, await served.engine.statistics.overview()))
+    return json_response(fields_of(Overview.model_fields, await services.engine.statistics.overview()))

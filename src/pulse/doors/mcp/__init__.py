@@ -1,1 +1,1 @@
-"""The door for agents: tools over the Model Context Protocol."""
+"""The MCP door, for agents: tools over the Model Context Protocol."""

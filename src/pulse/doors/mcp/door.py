@@ -1,6 +1,7 @@
-"""How does an agent set its own alarms? Over MCP: the tools of mcp_tools.py, in the words of that protocol.
+"""How does an agent call the tools of tools.py? This file serves them over the Model Context Protocol.
 
-What Pulse refuses is an answer the agent can read and mend, with a code and a message, never a traceback.
+When Pulse refuses a call, the agent gets a result with a code and a message, so that it can correct the call. It never
+gets a traceback.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ INTERNAL = {"code": "internal", "message": "Pulse failed; the log of `pulse mcp`
 
 
 class McpDoor:
-    """The tools over one link. Without a token behind the call, alarms are `owner`'s; else they are the token's."""
+    """Serves the tools over one link. Alarms belong to the owner of the caller's token; without a token, to `owner`."""
 
     def __init__(self, link: Producing, *, owner: str) -> None:
         self._link = link
@@ -42,46 +43,48 @@ class McpDoor:
             version=__version__,
             title="Pulse: alarms and jobs",
             instructions=INSTRUCTIONS,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
         )
 
     async def serve_stdio(self) -> None:
-        """Until the client closes our stdin. Nothing else can reach stdout meanwhile: the transport has it."""
+        """Serve until the client closes our stdin. Meanwhile only the transport can write to stdout."""
         async with stdio_server() as (read, write):
             await self.server.run(read, write, self.server.create_initialization_options())
 
-    async def _list(
+    async def _list_tools(
         self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS])
+        return types.ListToolsResult(tools=[_describe(tool) for tool in TOOLS])
 
-    async def _call(self, _: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(
+        self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         try:
-            answer = await self._do(params.name, params.arguments or {})
+            output = await self._run(params.name, params.arguments or {})
         except PulseError as error:
             log.info("%s was refused: %s", params.name[:60], error.code)
-            return _refusal({"code": error.code, "message": str(error)})
+            return _error_result({"code": error.code, "message": str(error)})
         except Exception:
             log.exception("%s failed", params.name[:60])
-            return _refusal(INTERNAL)
-        return _result(msgspec.to_builtins(answer))
+            return _error_result(INTERNAL)
+        return _result(msgspec.to_builtins(output))
 
-    async def _do(self, name: str, arguments: dict[str, Any]) -> msgspec.Struct:
+    async def _run(self, name: str, arguments: dict[str, Any]) -> msgspec.Struct:
         tool = self._tools.get(name)
         if tool is None:
-            raise InvalidInput(f"there is no tool {name[:60]!r}: there are {', '.join(self._tools)}")
-        asker = caller.get(LOCAL)
-        owner = self._owner if asker.is_trusted else own_owner(asker)
-        return await tool.do(ToolContext(self._link, asker, owner), read_arguments(tool.takes, arguments))
+            raise InvalidInput(f"there is no tool {name[:60]!r}: the tools are {', '.join(self._tools)}")
+        current = caller.get(LOCAL)
+        owner = self._owner if current.is_trusted else own_owner(current)
+        return await tool.run(ToolContext(self._link, current, owner), read_arguments(tool.input_type, arguments))
 
 
-def _shown(tool: Tool) -> types.Tool:
+def _describe(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=schema_of(tool.takes),
-        output_schema=schema_of(tool.answers),
+        input_schema=schema_of(tool.input_type),
+        output_schema=schema_of(tool.output_type),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.is_reading,
             destructive_hint=tool.is_destructive,
@@ -95,11 +98,11 @@ def _result(document: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(content=[_text(document)], structured_content=document)
 
 
-def _refusal(error: dict[str, str]) -> types.CallToolResult:
+def _error_result(error: dict[str, str]) -> types.CallToolResult:
     document = {"error": error}
     return types.CallToolResult(content=[_text(document)], structured_content=document, is_error=True)
 
 
 def _text(document: dict[str, Any]) -> types.TextContent:
-    """The same once more, for clients that read only text."""
+    """Return the structured content once more, as text for clients that read only text."""
     return types.TextContent(type="text", text=json.dumps(document, ensure_ascii=False))

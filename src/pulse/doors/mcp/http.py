@@ -1,7 +1,7 @@
-"""Who may speak MCP over HTTP? Whoever shows a token, or, where there are none, whoever is on this machine.
+"""Who may use MCP over HTTP? Callers with a token, or, if there are no tokens, every program on this machine.
 
-A page in a browser on this machine reaches loopback too, by a name of its own that it has turned there. So requests
-that call us by a name we do not have are refused, as are those of foreign pages.
+A page in a browser on this machine can reach loopback, too, by making its own host name resolve to it (DNS rebinding).
+So requests with a host name that is not ours are refused, and so are requests of foreign pages.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from pulse.model.network.server_url import Address
 
 PATH = "/mcp"
-LARGEST = 2 << 20  # bytes of a request: a job's payload may have one MiB
+MAX_BODY = 2 << 20  # bytes of a request: a job's payload may have one MiB
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-MAX_VALUES = 50_000  # of a request: each of them is built several times over
-GRACE = 3  # seconds for requests under way
+MAX_VALUES = 50_000  # of a request: each of them is built several times
+GRACE = 3  # seconds for running requests
 DEADLINE = 60.0  # seconds for the head of a request, and as many for its body
 
 
 def check_mcp_exposure(address: Address, *, has_tokens: bool) -> None:
-    """Refuse to let strangers in: whoever can set an alarm can have URLs called."""
+    """Refuse to listen beyond loopback without tokens: everybody who can set an alarm can have URLs called."""
     if address.is_loopback or has_tokens:
         return
     raise InvalidSettings(
@@ -63,13 +63,13 @@ def check_mcp_exposure(address: Address, *, has_tokens: bool) -> None:
 def make_app(
     server: Server[Any], gate: McpGate, *, host: str, names: Sequence[str] = (), deadline: float = DEADLINE
 ) -> ASGIApp:
-    """`names` are those by which it may be called, beside the address it listens on and this machine's own."""
+    """Return the application. It accepts the host names in `names`, beside the address it listens on and loopback."""
     hosts = [*LOOPBACK, f"[{host}]" if ":" in host else host, *names]
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        stateless_http=True,  # nothing is kept between two requests, so there is no session to steal or to lose
+        stateless_http=True,  # nothing is kept between requests, so there is no session to steal or to lose
         json_response=True,
-        max_request_body_size=LARGEST,
+        max_request_body_size=MAX_BODY,
         transport_security=TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
             allowed_hosts=[form for name in hosts for form in (name, f"{name}:*")],
@@ -78,11 +78,11 @@ def make_app(
             ],
         ),
     )
-    return Front(app, gate, deadline)
+    return GateMiddleware(app, gate, deadline)
 
 
-class Front:
-    """Nobody gets past it without the token that is asked for, nor with a body that is slow or too much."""
+class GateMiddleware:
+    """Refuses requests that the gate does not admit, and bodies that are too slow or too large."""
 
     def __init__(self, app: ASGIApp, gate: McpGate, deadline: float) -> None:
         self._app = app
@@ -93,34 +93,34 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        credentials = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         try:
-            found = await self._gate.recognize(shown)
+            found = await self._gate.recognize(credentials)
             body = await self._read(receive)
         except PulseError as error:
             await _refuse(error, send)
             return
         token = caller.set(found)
         try:
-            await self._app(scope, _again(body, receive), send)
+            await self._app(scope, _receive_again(body, receive), send)
         finally:
             caller.reset(token)
 
     async def _read(self, receive: Receive) -> bytes:
-        """The whole body, before anybody builds something of it."""
+        """Read the whole body, and check it before anything is built from it."""
         body, has_more = bytearray(), True
         try:
             async with asyncio.timeout(self._deadline):
-                while has_more and len(body) <= LARGEST:
+                while has_more and len(body) <= MAX_BODY:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise InvalidInput("the body ended before its time")
+                        raise InvalidInput("the client disconnected before the end of the body")
                     body += message.get("body", b"")
                     has_more = message.get("more_body", False)
         except TimeoutError:
             raise TooSlow(f"the body took longer than {self._deadline:g} s: send it faster") from None
-        if len(body) > LARGEST:
-            raise InvalidPayload(f"the request is larger than {LARGEST >> 20} MiB")
+        if len(body) > MAX_BODY:
+            raise InvalidPayload(f"the request is larger than {MAX_BODY >> 20} MiB")
         _check_values(bytes(body))
         return bytes(body)
 
@@ -130,18 +130,18 @@ class TooSlow(InvalidInput):
 
 
 def _check_values(body: bytes) -> None:
-    """What is not JSON is told so by whoever reads it."""
+    """Refuse a body with too many values. A body that is not JSON is refused later, when it is read."""
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
         found = count_values(body.decode())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if found > MAX_VALUES:
-        raise InvalidPayload(f"the request has {found:,} values: at most {MAX_VALUES:,} are taken")
+        raise InvalidPayload(f"the request must have at most {MAX_VALUES:,} values, not {found:,}")
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """What was read already, and then what comes."""
+def _receive_again(body: bytes, receive: Receive) -> Receive:
+    """Return a function that receives the body that was read already, and then further messages."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -151,11 +151,12 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 class OwnToken:
-    """Behind a server that asks for tokens, we have one of them: who shows that very one may use it through us."""
+    """The one token that is known in front of a server with tokens: ours. A caller who shows it may use that server
+    through us."""
 
     def __init__(self, secret: str, *, owner: str) -> None:
         self._secret = secret
-        # What it may do is the server's to say.
+        # The server checks what the token may do, so everything is allowed here.
         self._token = Token(owner, (ADMIN,), datetime.now(UTC), None, None, is_expired=False)
 
     async def find(self, secret: str) -> Token | None:
@@ -163,20 +164,20 @@ class OwnToken:
 
 
 class McpGate(Gate):
-    """Who it is, is known before a request is read; what it may do, when the tool is known that it calls."""
+    """A gate that recognizes the caller before a request is read. The tool that the request calls checks the rights."""
 
     def __init__(self, tokens: Tokens | OwnToken | None, *, calls_per_second: float) -> None:
         super().__init__(cast("Any", tokens), calls_per_second=calls_per_second)
 
-    async def recognize(self, shown: Sequence[str]) -> Caller:
-        found = await self._authenticate(shown, "header")
+    async def recognize(self, credentials: Sequence[str]) -> Caller:
+        found = await self._authenticate(credentials, "header")
         if not found.is_trusted:
             self._rate.take(found.name)
         return found
 
 
 class HttpServer(uvicorn.Server):
-    """Signals are the command's to hear: it has a database to let go of as well."""
+    """A uvicorn server that handles no signals: the command does, since it has a database to close as well."""
 
     def __init__(self, app: ASGIApp, *, deadline: float = DEADLINE) -> None:
         config = uvicorn.Config(
@@ -204,7 +205,7 @@ async def _refuse(error: PulseError, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="pulse"'))
-    if status in (408, 413):  # the rest of the body may never come
+    if status in (408, 413):  # the rest of the body may never arrive
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,7 +1,7 @@
-"""Which tools does an agent get, what does each take, and what does it answer?
+"""Which tools does an agent get, and what are their inputs and outputs?
 
-Each tool is a type for what it takes, whose fields are its input schema, and a function over a link. It knows nothing
-of the protocol: doors/mcp/door.py speaks that.
+Each tool has a type for its input, whose fields make its input schema, a type for its output, and a function that calls
+a link. Tools know nothing of the protocol, which is in door.py.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ To sleep: do not wait or poll. Call alarm_set with when to be woken (delay_secon
 payload that holds all you will need to go on: you may remember nothing else. Then end your turn.
 
 To be woken: at that time Pulse sends an HTTP POST to the alarm's url, or to the default target if it has none,
-with the payload, the label and a signature. Whoever receives it starts you again with it. A delivery that is not
-answered with 2xx is repeated, so the same wake may arrive twice: its webhook-id header is the same then.
+with the payload, the label and a signature. The program that receives it starts you again with it. A delivery that is
+not answered with 2xx is repeated, so the same wake may arrive twice: both then have the same webhook-id header.
 
-Give an alarm a name if there should be only one of it: setting it again replaces the one before. Give a call an
-idempotency_key if you may have to repeat the call itself. Cancel what you no longer need. You see only your own
+Give an alarm a name if there should be only one of it: setting it again replaces the earlier one. Give a call an
+idempotency_key if you may have to repeat the call itself. Cancel alarms that you no longer need. You see only your own
 alarms.
 
-To have work done by a worker instead, call job_submit and look at it with job_status.
+To have a worker do something instead, call job_submit, and follow the job with job_status.
 """
 
 
@@ -53,15 +53,15 @@ def described(text: str) -> Meta:
 # --- alarms
 
 Seconds = Annotated[
-    float | None, described("Fire once, so many seconds from now. Give exactly one of this, fire_at and cron_expr.")
+    float | None, described("Fire once, this many seconds from now. Give exactly one of this, fire_at and cron_expr.")
 ]
 Instant = Annotated[
-    Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None,  # read by us, for the words all doors have
-    described("Fire once, at this time: RFC 3339 with an offset, such as 2026-07-31T09:00:00+02:00. In the future."),
+    Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None,  # a string: the model reads it
+    described("Fire once, at this time in the future: RFC 3339 with an offset, such as 2026-07-31T09:00:00+02:00."),
 ]
 Expression = Annotated[
     str | None,
-    described("Fire again and again: five fields as in `0 9 * * mon-fri`, or `@daily`, or `@every 30m`."),
+    described("Fire repeatedly: a cron expression such as `0 9 * * mon-fri`, or `@daily`, or `@every 30m`."),
 ]
 
 
@@ -73,49 +73,50 @@ class AlarmSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     payload: Annotated[
         Any,
         described(
-            f"Any JSON, at most {PAYLOAD_LIMIT >> 10} KiB, handed back to you when you are woken: "
+            f"Any JSON, at most {PAYLOAD_LIMIT >> 10} KiB, which you get back when you are woken: "
             "what you were doing, and what to do next."
         ),
     ] = None
-    label: Annotated[str, described("A few words for people: why this alarm is there.")] = ""
+    label: Annotated[str, described("A few words for people that say what the alarm is for.")] = ""
     name: Annotated[
-        str | None, described("A name of your own. Set again under the same name, it replaces the one before.")
+        str | None, described("A name of your choice. An alarm replaces your earlier alarm of the same name.")
     ] = None
     url: Annotated[str | None, described("Where to send the wake, https://… Leave it out for the default target.")] = (
         None
     )
     max_failures: Annotated[
-        int | None, described("How often a failed delivery is tried again. Leave it out for the usual.")
+        int | None, described("How often a failed delivery is tried again. Leave it out for the default.")
     ] = None
     idempotency_key: Annotated[
-        str | None, described("Repeating a call with the same key sets no second alarm, but answers with the first.")
+        str | None, described("A repeated call with the same key sets no second alarm, and returns the first.")
     ] = None
 
 
 class AlarmList(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: Annotated[
-        AlarmStatus | None, described("Only those: active ones are still to come. Leave it out for all.")
+        AlarmStatus | None,
+        described("Only alarms with this status; active alarms will still fire. Leave it out for all."),
     ] = None
-    label: Annotated[str | None, described("Only those with exactly this label.")] = None
-    limit: Annotated[int, Meta(ge=1, le=PAGE_LIMIT, description="How many at most, newest first.")] = 50
-    after: Annotated[str | None, described("The `next` of the page before, for the following page.")] = None
+    label: Annotated[str | None, described("Only alarms with exactly this label.")] = None
+    limit: Annotated[int, Meta(ge=1, le=PAGE_LIMIT, description="How many alarms at most, newest first.")] = 50
+    after: Annotated[str | None, described("The `next` of the page before, to get the page after it.")] = None
 
 
 class AlarmCancel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    alarm: Annotated[str, described("The alarm's id, or the name it was set under.")]
+    alarm: Annotated[str, described("The id or the name of the alarm.")]
 
 
 class AlarmAnswer(Struct, frozen=True, kw_only=True):
     id: str
     status: AlarmStatus
-    next_fire_at: datetime | None  # none: it fires no more
+    next_fire_at: datetime | None  # None: it does not fire again
     kind: str
     owner: str
     name: str | None
     label: str
     cron_expr: str | None
     tz: str
-    url: str | None  # none: the default target
+    url: str | None  # None: the default target
     payload: Any
     is_paused: bool
     failure_count: int
@@ -125,7 +126,7 @@ class AlarmAnswer(Struct, frozen=True, kw_only=True):
 
 
 class AlarmSetAnswer(AlarmAnswer, frozen=True, kw_only=True):
-    is_new: bool  # false: the same call was made before, and this is the alarm it set
+    is_new: bool  # False: an earlier call has set this alarm already
 
 
 class AlarmListAnswer(Struct, frozen=True, kw_only=True):
@@ -139,26 +140,26 @@ class AlarmListAnswer(Struct, frozen=True, kw_only=True):
 class JobSubmit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task: Annotated[str, described("The name of the task, as the workers know it.")]
     payload: Annotated[dict[str, Any], described("Its arguments by name.")] = {}
-    topic: Annotated[str, described("The topic it waits in. Leave it out for the task's own.")] = ""
-    delay_seconds: Annotated[float | None, described("Run it no earlier than so many seconds from now.")] = None
+    topic: Annotated[str, described("The topic of the job. Leave it out for the task's own topic.")] = ""
+    delay_seconds: Annotated[float | None, described("Run the job no earlier than this many seconds from now.")] = None
     run_at: Annotated[
         Annotated[datetime, Meta(tz=True)] | None,
-        described("Run it no earlier than this time, RFC 3339 with an offset."),
+        described("Run the job no earlier than this time: RFC 3339 with an offset."),
     ] = None
-    priority: Annotated[int, described("Higher runs first.")] = 0
-    max_attempts: Annotated[int, described("How often it may be tried.")] = 3
+    priority: Annotated[int, described("-100 to 100. Jobs of higher priority run first.")] = 0
+    max_attempts: Annotated[int, described("How many attempts the job may have.")] = 3
     unique_key: Annotated[
-        str | None, described("While a job with this key is unfinished, no second is made: the first is the answer.")
+        str | None, described("While a job of the topic with this key is unfinished, the call returns that job.")
     ] = None
 
 
-class JobLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: Annotated[str, described("The id that job_submit answered with.")]
+class JobQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: Annotated[str, described("The id that job_submit returned.")]
 
 
 class JobSubmitAnswer(Struct, frozen=True, kw_only=True):
     id: str
-    is_new: bool  # false: a job with this key was there already
+    is_new: bool  # False: this is an earlier job with the same unique_key
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
@@ -177,11 +178,11 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-# --- what they do
+# --- the functions of the tools
 
 
 class ToolContext(NamedTuple):
-    """Who asks, and by which way it is done."""
+    """The caller of a tool, the owner of its alarms, and the link that the tool uses."""
 
     link: Producing
     caller: Caller
@@ -235,7 +236,7 @@ async def submit_job(context: ToolContext, given: JobSubmit) -> JobSubmitAnswer:
     return JobSubmitAnswer(id=str(submitted.id), is_new=submitted.created)
 
 
-async def look_at_job(context: ToolContext, given: JobLook) -> JobAnswer:
+async def get_job(context: ToolContext, given: JobQuery) -> JobAnswer:
     context.caller.check(Right.FOLLOW)
     job = await context.link.get(_job_id(given.id))
     context.caller.check(Right.FOLLOW, job.topic)
@@ -245,27 +246,27 @@ async def look_at_job(context: ToolContext, given: JobLook) -> JobAnswer:
 class Tool(NamedTuple):
     name: str
     description: str
-    takes: type[Struct]
-    answers: type[Struct]
-    do: Callable[[ToolContext, Any], Awaitable[Struct]]
+    input_type: type[Struct]
+    output_type: type[Struct]
+    run: Callable[[ToolContext, Any], Awaitable[Struct]]
     is_reading: bool = False
-    is_repeatable: bool = False  # a second call changes nothing more
+    is_repeatable: bool = False  # a second call with the same arguments changes nothing
     is_destructive: bool = False
 
 
 TOOLS = (
     Tool(
         "alarm_set",
-        "Set an alarm that wakes you: once (delay_seconds or fire_at), or again and again (cron_expr). It is kept in a "
-        "database and fires whether or not you are running. Answers with its id and next_fire_at.",
+        "Set an alarm that wakes you once (delay_seconds or fire_at) or repeatedly (cron_expr). It is stored in a "
+        "database, and fires whether or not you are running. Returns the alarm with its id and next_fire_at.",
         AlarmSet,
         AlarmSetAnswer,
         set_alarm,
     ),
     Tool(
         "alarm_list",
-        "List your alarms, newest first, with what is to come and what became of those before. Other owners' are never "
-        "shown.",
+        "List your alarms, newest first: active ones with their next_fire_at, and those that have fired, failed or "
+        "been cancelled. Alarms of other owners are never shown.",
         AlarmList,
         AlarmListAnswer,
         list_alarms,
@@ -273,7 +274,8 @@ TOOLS = (
     ),
     Tool(
         "alarm_cancel",
-        "Cancel one of your alarms by its id or name, so that it never fires again. Twice changes nothing.",
+        "Cancel one of your alarms by its id or name, so that it never fires again. Cancelling it twice changes "
+        "nothing.",
         AlarmCancel,
         AlarmAnswer,
         cancel_alarm,
@@ -282,18 +284,18 @@ TOOLS = (
     ),
     Tool(
         "job_submit",
-        "Have a worker run a task, now or later, with retries. Answers with the job's id at once; the work is done by "
-        "whoever runs `pulse worker`.",
+        "Submit a job: a worker runs the task, now or later, with retries. Returns the job's id at once, before the "
+        "task has run.",
         JobSubmit,
         JobSubmitAnswer,
         submit_job,
     ),
     Tool(
         "job_status",
-        "Look at a job by its id: its status, attempt, progress, and once it is finished its result or last error.",
-        JobLook,
+        "Get a job by its id: its status, attempt, progress, and once it is finished its result or last error.",
+        JobQuery,
         JobAnswer,
-        look_at_job,
+        get_job,
         is_reading=True,
     ),
 )
@@ -303,43 +305,41 @@ TOOLS = (
 
 
 def read_arguments(kind: type[Struct], given: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Empty texts and nulls are what agents write where they have nothing to say."""
-    said = {name: value for name, value in given.items() if name == "payload" or value not in ("", None)}
+    """Read the arguments of a call, without empty texts and nulls: agents send these for arguments they do not use."""
+    used = {name: value for name, value in given.items() if name == "payload" or value not in ("", None)}
     try:
-        return msgspec.convert(said, kind)
+        return msgspec.convert(used, kind)
     except msgspec.ValidationError as error:
         raise InvalidInput(str(error)) from None
 
 
 def schema_of(kind: type[Struct]) -> dict[str, Any]:
-    """With the struct itself at the root, where clients expect an object."""
+    """Return the JSON schema of a struct, with the struct itself at the root, where clients expect an object."""
     _, components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root: dict[str, Any] = components.pop(kind.__name__)
     root.pop("title", None)
     return root | ({"$defs": components} if components else {})
 
 
-def _json(what: str, value: object) -> str:
+def _json(name: str, value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+        raise InvalidPayload(f"{name} must be JSON: {error}") from None
 
 
 def _length(seconds: float | None) -> timedelta | None:
     try:
         return None if seconds is None else timedelta(seconds=seconds)
     except (OverflowError, ValueError):
-        raise InvalidInput(f"delay_seconds {seconds:g} is longer than there is time") from None
+        raise InvalidInput(f"delay_seconds must be a number of seconds, at most ten years, not {seconds:g}") from None
 
 
 def _job_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise InvalidInput(
-            f"{text[:LONGEST_ID]!r} is not the id of a job: give the one job_submit answered with"
-        ) from None
+        raise InvalidInput(f"id must be the id that job_submit returned, not {text[:LONGEST_ID]!r}") from None
 
 
 def _facts(alarm: Alarm) -> dict[str, Any]:

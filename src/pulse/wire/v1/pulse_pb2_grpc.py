@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobsStub(object):
-    """What producers do: hand jobs over and follow them. Scope `submit`, for the topics the token names.
+    """The calls of producers: they submit jobs and follow them. Scope `submit`, for the topics that the token names.
     """
 
     def __init__(self, channel):
@@ -58,11 +58,11 @@ class JobsStub(object):
 
 
 class JobsServicer(object):
-    """What producers do: hand jobs over and follow them. Scope `submit`, for the topics the token names.
+    """The calls of producers: they submit jobs and follow them. Scope `submit`, for the topics that the token names.
     """
 
     def SubmitJobs(self, request, context):
-        """All of the jobs are submitted or none. Repeating a call with the same ids is harmless: the first one stands.
+        """Submit all of the jobs, or none of them. To repeat a call with the same ids is harmless: the first call counts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,14 +75,14 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WaitJob(self, request, context):
-        """Answers when the job is finished, or with the job as it stands when `patience` has passed.
+        """Return the job once it is finished, or the unfinished job once `patience` has passed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Whether it waits or runs. The handler is told, and what it still reports is not taken.
+        """Cancel a job that waits or runs. A running handler is told to stop, and its report is not accepted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,7 +120,7 @@ def add_JobsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Jobs(object):
-    """What producers do: hand jobs over and follow them. Scope `submit`, for the topics the token names.
+    """The calls of producers: they submit jobs and follow them. Scope `submit`, for the topics that the token names.
     """
 
     @staticmethod
@@ -233,11 +233,11 @@ class Jobs(object):
 
 
 class WorkStub(object):
-    """What workers do. Scope `work`, for the topics the token names.
+    """The calls of workers. Scope `work`, for the topics that the token names.
 
-    A worker holds one StreamJobs open, and everything else is a unary call with a deadline of its own, to the same server
-    or to any other: what a worker holds is a row in the database, so every server can answer for it. At least every ten
-    seconds (see ServerInfo) it sends Heartbeat with all it holds and UpdateCredit for its stream.
+    A worker keeps one StreamJobs open. Everything else is a unary call with a deadline of its own, to the same server or
+    to any other: a claim is a row in the database, so every server can answer for it. At least every ten seconds (see
+    ServerInfo), a worker sends Heartbeat with all of its leases and UpdateCredit for its stream.
     """
 
     def __init__(self, channel):
@@ -284,57 +284,57 @@ class WorkStub(object):
 
 
 class WorkServicer(object):
-    """What workers do. Scope `work`, for the topics the token names.
+    """The calls of workers. Scope `work`, for the topics that the token names.
 
-    A worker holds one StreamJobs open, and everything else is a unary call with a deadline of its own, to the same server
-    or to any other: what a worker holds is a row in the database, so every server can answer for it. At least every ten
-    seconds (see ServerInfo) it sends Heartbeat with all it holds and UpdateCredit for its stream.
+    A worker keeps one StreamJobs open. Everything else is a unary call with a deadline of its own, to the same server or
+    to any other: a claim is a row in the database, so every server can answer for it. At least every ten seconds (see
+    ServerInfo), a worker sends Heartbeat with all of its leases and UpdateCredit for its stream.
     """
 
     def StreamJobs(self, request, context):
-        """Jobs, leased to this worker before they are sent, as long as it has credit.
+        """Receive jobs for as long as there is credit. They are leased to this worker before they are sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateCredit(self, request, context):
-        """How many more jobs this worker can begin. Also its sign of life on the stream.
+        """Tell how many more jobs this worker can start. This is also its sign of life on the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renew leases, all in one batch. The answer names those that are lost and those whose job was cancelled.
+        """Renew leases, all in one batch. The response names leases that are lost and leases whose job was cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportResults(self, request, context):
-        """How handlers ended. Repeat it until it is answered: a repeated report changes nothing.
+        """Report how handlers ended. Repeat the call until it succeeds: a repeated report changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportProgress(self, request, context):
-        """What handlers have to say while they run.
+        """Report the progress of running handlers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseJobs(self, request, context):
-        """Give back jobs that were never begun. They are not charged.
+        """Give back jobs that were never started. They are not charged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDeadLetter(self, request, context):
-        """A job that failed for good, whoever held it: what a worker is told of it by its own report, or by its stream.
+        """Return a dead letter, whichever worker held the job. A worker learns of it by its own report or by its stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -387,11 +387,11 @@ def add_WorkServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Work(object):
-    """What workers do. Scope `work`, for the topics the token names.
+    """The calls of workers. Scope `work`, for the topics that the token names.
 
-    A worker holds one StreamJobs open, and everything else is a unary call with a deadline of its own, to the same server
-    or to any other: what a worker holds is a row in the database, so every server can answer for it. At least every ten
-    seconds (see ServerInfo) it sends Heartbeat with all it holds and UpdateCredit for its stream.
+    A worker keeps one StreamJobs open. Everything else is a unary call with a deadline of its own, to the same server or
+    to any other: a claim is a row in the database, so every server can answer for it. At least every ten seconds (see
+    ServerInfo), a worker sends Heartbeat with all of its leases and UpdateCredit for its stream.
     """
 
     @staticmethod
@@ -585,7 +585,7 @@ class Work(object):
 
 
 class OperateStub(object):
-    """What operators do. Scope `operate`.
+    """The calls of operators. Scope `operate`; `read` is enough for calls that change nothing.
     """
 
     def __init__(self, channel):
@@ -652,25 +652,25 @@ class OperateStub(object):
 
 
 class OperateServicer(object):
-    """What operators do. Scope `operate`.
+    """The calls of operators. Scope `operate`; `read` is enough for calls that change nothing.
     """
 
     def ListJobs(self, request, context):
-        """One page. Looks at a bounded number of rows, so a page of a rare match may be short and have a next.
+        """Return one page. A call reads a limited number of rows, so if matches are rare a page may be short and have a `next`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAttempts(self, request, context):
-        """The failed attempts of a job, oldest first.
+        """Return the failed attempts of a job, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainJob(self, request, context):
-        """Why a job is not running, and when it should be. It names workers and what else stands in the way.
+        """Explain why a job is not running, and when it should be. The explanation names workers and other obstacles.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -683,21 +683,21 @@ class OperateServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReplayJobs(self, request, context):
-        """Dead letters back to work, with a fresh budget of attempts.
+        """Send dead letters back to work, with a fresh budget of attempts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunJobNow(self, request, context):
-        """A job that is scheduled, or waits for its next attempt, becomes pending at once.
+        """Make a job pending at once that is scheduled or waits for its next attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseTopic(self, request, context):
-        """No claim that starts after this returns gets a job of the topic.
+        """Pause a topic. No claim that starts after this call has returned gets a job of the topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -716,14 +716,14 @@ class OperateServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkers(self, request, context):
-        """Workers that were connected lately, to look at. It is presence and no more: what a worker holds is kept by leases.
+        """Return the workers that were recently connected, for people. Jobs are kept by leases and do not depend on this list.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetOverview(self, request, context):
-        """How things stand, all together: what `pulse top` shows. As cheap with ten million jobs as with ten.
+        """Return the overview that `pulse top` shows. It costs the same with ten million jobs as with ten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -796,7 +796,7 @@ def add_OperateServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Operate(object):
-    """What operators do. Scope `operate`.
+    """The calls of operators. Scope `operate`; `read` is enough for calls that change nothing.
     """
 
     @staticmethod
@@ -1098,10 +1098,11 @@ class Operate(object):
 
 
 class SchedulesStub(object):
-    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
-    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+    """The calls for timetables that make jobs. A schedule submits jobs, so creating or editing one takes the scope `submit` for
+    the topic of its job. To act on a schedule takes `submit` or `operate`, to see one `submit` or `read`, and lists take
+    `read`. `operate` includes `read`.
 
-    A schedule is addressed by `name`: its name, or its id.
+    `name` is the name of a schedule or its id.
     """
 
     def __init__(self, channel):
@@ -1173,14 +1174,15 @@ class SchedulesStub(object):
 
 
 class SchedulesServicer(object):
-    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
-    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+    """The calls for timetables that make jobs. A schedule submits jobs, so creating or editing one takes the scope `submit` for
+    the topic of its job. To act on a schedule takes `submit` or `operate`, to see one `submit` or `read`, and lists take
+    `read`. `operate` includes `read`.
 
-    A schedule is addressed by `name`: its name, or its id.
+    `name` is the name of a schedule or its id.
     """
 
     def CreateSchedule(self, request, context):
-        """Creating the same again changes nothing; another definition under a name that is taken is refused.
+        """Creating the same schedule again changes nothing. Another definition under a name that is taken is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1193,71 +1195,73 @@ class SchedulesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """One page, by name.
+        """Return one page, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EditSchedule(self, request, context):
-        """Change some fields. What was fired stays; a new timetable counts from now. Not for those that code declares.
+        """Change some fields. What has fired stays as it is, and a new timetable counts from now. Refused if code declares the
+        schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseSchedule(self, request, context):
-        """Fire nothing until it is resumed.
+        """Fire nothing until the schedule is resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSchedule(self, request, context):
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for.
+        """Resume with the first occurrence after now. Occurrences during the pause are not made up for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Answers with the schedule as it was. The jobs it has made stay.
+        """Delete the schedule, and return it as it was. The jobs that it has made are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TriggerSchedule(self, request, context):
-        """Make a job now, beside the timetable, whatever pause and overlap say. Repeated with the same id, it makes one.
+        """Make a job now, beside the timetable, even if the schedule is paused or its last job is unfinished. Repeated with the
+        same id, the call makes only one job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BackfillSchedule(self, request, context):
-        """Make the jobs of a stretch of the past that were not made then. Repeating it makes none twice.
+        """Make the missing jobs of a range of the past. To repeat the call makes no job twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreviewSchedule(self, request, context):
-        """The occurrences to come, of a schedule or of what might become one.
+        """Return the next occurrences of a schedule, or of a definition that is not stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFires(self, request, context):
-        """What became of a schedule's occurrences, newest first. One page.
+        """Return one page of the results of a schedule's occurrences, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SyncSchedules(self, request, context):
-        """Make the schedules of an app what its code declares; what is gone from it is disabled. Nobody else's are touched, nor
-        a person's pause. Takes the scope `submit` for all topics.
+        """Make the schedules of an app what its code declares, and disable those that it no longer declares. Schedules of others
+        are not changed, and neither is a person's pause. Takes the scope `submit` for all topics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1335,10 +1339,11 @@ def add_SchedulesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Schedules(object):
-    """Timetables that make jobs. To make a schedule is to submit its jobs, so that takes the scope `submit` for the topic of
-    its job; who may follow the jobs of a topic may look at its schedules and act on them; lists take `operate`.
+    """The calls for timetables that make jobs. A schedule submits jobs, so creating or editing one takes the scope `submit` for
+    the topic of its job. To act on a schedule takes `submit` or `operate`, to see one `submit` or `read`, and lists take
+    `read`. `operate` includes `read`.
 
-    A schedule is addressed by `name`: its name, or its id.
+    `name` is the name of a schedule or its id.
     """
 
     @staticmethod
@@ -1667,11 +1672,11 @@ class Schedules(object):
 
 
 class AlarmsStub(object):
-    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
-    everything but SetAlarm; `admin` for the secrets.
+    """The calls for alarms: instants, or timetables, at which a URL is woken. Scope `alarms`, for the owners that the token
+    names. `read` is enough to see alarms, and `operate` also to act on them.
 
-    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
-    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    `name` is the id of an alarm, or its name among the alarms of its owner. Without an owner it is the one that the token's
+    scope names, or else the one with the token's name. An alarm that the caller may not see is not found.
     """
 
     def __init__(self, channel):
@@ -1733,15 +1738,16 @@ class AlarmsStub(object):
 
 
 class AlarmsServicer(object):
-    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
-    everything but SetAlarm; `admin` for the secrets.
+    """The calls for alarms: instants, or timetables, at which a URL is woken. Scope `alarms`, for the owners that the token
+    names. `read` is enough to see alarms, and `operate` also to act on them.
 
-    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
-    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    `name` is the id of an alarm, or its name among the alarms of its owner. Without an owner it is the one that the token's
+    scope names, or else the one with the token's name. An alarm that the caller may not see is not found.
     """
 
     def SetAlarm(self, request, context):
-        """One with a name replaces the alarm of that name. Repeated with the same id or idempotency key, it sets one.
+        """Set an alarm. It replaces the owner's alarm of the same name. Repeated with the same id or idempotency key, the call
+        sets only one alarm.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1754,56 +1760,58 @@ class AlarmsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAlarms(self, request, context):
-        """One page, newest first.
+        """Return one page, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelAlarm(self, request, context):
-        """End it. Cancelling it again changes nothing.
+        """Cancel the alarm for good. Cancelling it again changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseAlarm(self, request, context):
-        """Deliver nothing until it is resumed.
+        """Deliver nothing until the alarm is resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeAlarm(self, request, context):
-        """Go on. What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now.
+        """Resume the alarm. What a timetable missed during the pause is not made up for; a once alarm whose time has passed
+        fires now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FireAlarm(self, request, context):
-        """Deliver it now. A timetable goes on as before; one that has fired or failed is delivered once more.
+        """Deliver the alarm now. A timetable goes on as before; an alarm that has fired or failed is delivered once more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
-        """Every attempt to deliver it, newest first. One page.
+        """Return one page of the attempts to deliver the alarm, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWakeSecrets(self, request, context):
-        """What the wakes of an owner are signed with, newest first. For those who may set alarms of that owner.
+        """Return the secrets that sign the wakes of an owner, newest first. Takes the right to set alarms of that owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateWakeSecret(self, request, context):
-        """Sign with a new one from now on, and with those before for a while yet. For one owner, or, with scope `admin`, for all.
+        """Sign with a new secret from now on, and with the earlier ones for a while longer. For one owner, or with the scope
+        `admin` for all owners.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1871,11 +1879,11 @@ def add_AlarmsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Alarms(object):
-    """Instants, or timetables of them, at which a URL is woken. Scope `alarms`, for the owners the token names; `operate` for
-    everything but SetAlarm; `admin` for the secrets.
+    """The calls for alarms: instants, or timetables, at which a URL is woken. Scope `alarms`, for the owners that the token
+    names. `read` is enough to see alarms, and `operate` also to act on them.
 
-    An alarm is addressed by `name`, which is its id, or its name among those of its owner. Where no owner is given, it is
-    the one that the token's scope names, else the one called as the token. What one may not tend is not found.
+    `name` is the id of an alarm, or its name among the alarms of its owner. Without an owner it is the one that the token's
+    scope names, or else the one with the token's name. An alarm that the caller may not see is not found.
     """
 
     @staticmethod
@@ -2150,7 +2158,7 @@ class Alarms(object):
 
 
 class AdminStub(object):
-    """Who may do what. Scope `admin`.
+    """The calls for tokens. Scope `admin`.
     """
 
     def __init__(self, channel):
@@ -2177,11 +2185,11 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """Who may do what. Scope `admin`.
+    """The calls for tokens. Scope `admin`.
     """
 
     def CreateToken(self, request, context):
-        """The secret is in this answer and nowhere else: only its hash is kept.
+        """Create a token. Its secret is only in this response: the database keeps a hash of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -2194,7 +2202,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """From the next call on; open streams of the token end within seconds.
+        """Revoke a token, from the next call on. Open streams of the token end within seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -2227,7 +2235,7 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """Who may do what. Scope `admin`.
+    """The calls for tokens. Scope `admin`.
     """
 
     @staticmethod
@@ -2313,7 +2321,7 @@ class Admin(object):
 
 
 class InfoStub(object):
-    """What a client must know before anything else. Open to everyone who can connect.
+    """What a client has to know before its first call. Open to everyone who can connect.
     """
 
     def __init__(self, channel):
@@ -2330,7 +2338,7 @@ class InfoStub(object):
 
 
 class InfoServicer(object):
-    """What a client must know before anything else. Open to everyone who can connect.
+    """What a client has to know before its first call. Open to everyone who can connect.
     """
 
     def GetServerInfo(self, request, context):
@@ -2356,7 +2364,7 @@ def add_InfoServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Info(object):
-    """What a client must know before anything else. Open to everyone who can connect.
+    """What a client has to know before its first call. Open to everyone who can connect.
     """
 
     @staticmethod

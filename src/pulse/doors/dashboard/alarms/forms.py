@@ -1,7 +1,7 @@
-"""How is an alarm set by hand, or set again under its name, and when would it fire while that is typed?
+"""How do people set an alarm, or set it again under its name, and see when it would fire while they type?
 
-Nobody is shown what a header says, so those that were not typed anew are kept as they are, where the engine tells them;
-what is secret it tells nobody, so that has to be typed again.
+The values of headers are shown to nobody. A header whose value was not typed again keeps its value, where the engine
+allows that. A redacted field of a payload is not known here, so it has to be typed again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VIEWING = Right.VIEW
 SETTING = Right.SET_ALARM
 
 PREVIEWED = 5
-KINDS = {"delay": "delay", "instant": "fire_at", "cron": "cron"}  # and the field that says when
+KINDS = {"delay": "delay", "instant": "fire_at", "cron": "cron"}  # each kind, with the field of its time
 BLANK = {
     "owner": "",
     "name": "",
@@ -47,10 +47,10 @@ BLANK = {
 def read_when(form: Mapping[str, str]) -> dict[str, Any]:
     kind = fields.text_of(form, "kind") or "delay"
     if kind not in KINDS:
-        raise InvalidInput(f"kind {kind[:40]!r} is not one: there are {', '.join(KINDS)}")
+        raise InvalidOption("kind", kind[:40], f"be one of {', '.join(KINDS)}")
     name = KINDS[kind]
     if not fields.text_of(form, name):
-        raise InvalidAlarm(f"when? {name} is empty")
+        raise InvalidAlarm(f"{name} must not be empty")
     tz = fields.tz(form)
     match kind:
         case "delay":
@@ -61,34 +61,38 @@ def read_when(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_headers(form: Mapping[str, str]) -> dict[str, str]:
-    """Read a line for each. One that still says nothing is kept as it was, where the engine allows it."""
+    """Read the headers, one on each line. The engine may let a header with a hidden value keep its value."""
     found = {}
     for line in filter(None, map(str.strip, fields.text_of(form, "headers").split("\n"))):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not colon:
-            raise InvalidOption("headers", "(not shown)", "be written one a line, as Name: value")
+            raise InvalidInput("headers must be written one on each line, as Name: value")
         found[name] = value
     return found
 
 
 def read_new(
-    form: Mapping[str, str], owner: str, name: str | None, known: Alarm | None = None, drawn: Mapping[str, str] = BLANK
+    form: Mapping[str, str],
+    owner: str,
+    name: str | None,
+    known: Alarm | None = None,
+    original: Mapping[str, str] = BLANK,
 ) -> NewAlarm:
-    """What a form says. What was left as it was drawn is as it is on the known one."""
-    touched = fields.changed(form, drawn) if known else set(BLANK)
+    """Read an alarm from a form. Fields that were not changed on the form keep the values of the known alarm."""
+    changed = fields.changed(form, original) if known else set(BLANK)
     return NewAlarm(
         owner=owner,
         name=name,
-        label=known.label if known and "label" not in touched else fields.text_of(form, "label"),
-        url=known.url if known and "url" not in touched else fields.text_of(form, "url") or None,
-        payload=known.payload if known and "payload" not in touched else fields.payload(form, "null"),
+        label=known.label if known and "label" not in changed else fields.text_of(form, "label"),
+        url=known.url if known and "url" not in changed else fields.text_of(form, "url") or None,
+        payload=known.payload if known and "payload" not in changed else fields.payload(form, "null"),
         headers=read_headers(form),
-        max_failures=fields.whole(form, "max_failures"),
+        max_failures=fields.whole_number(form, "max_failures"),
         **read_when(form),
     )
 
 
-def draw_fields(look: PageRequest, alarm: Alarm) -> dict[str, str]:
+def draw_fields(alarm: Alarm) -> dict[str, str]:
     try:
         tz = check_zone(alarm.tz)
     except UnknownZone:
@@ -104,7 +108,7 @@ def draw_fields(look: PageRequest, alarm: Alarm) -> dict[str, str]:
         "tz": alarm.tz,
         "url": alarm.url or "",
         "headers": "\n".join(f"{name}: {HIDDEN}" for name in alarm.headers),
-        "payload": editable_json(look, alarm.payload),
+        "payload": editable_json(alarm.payload),
         "max_failures": str(alarm.max_failures),
     }
 
@@ -112,23 +116,23 @@ def draw_fields(look: PageRequest, alarm: Alarm) -> dict[str, str]:
 # --- pages
 
 
-async def new_form(look: PageRequest) -> dict[str, Any]:
-    """Empty, or `like` another."""
-    own = own_owner(look.caller)
-    if like := look.given("like"):
-        found = await find_to_set(look, like)
-        values = draw_fields(look, found) | {"name": "", "kind": "cron" if found.cron else "delay", "fire_at": ""}
+async def new_form(request: PageRequest) -> dict[str, Any]:
+    """Return the facts of an empty form, or of one that is filled from the alarm `like`."""
+    own = own_owner(request.caller)
+    if like := request.param("like"):
+        found = await find_to_set(request, like)
+        values = draw_fields(found) | {"name": "", "kind": "cron" if found.cron else "delay", "fire_at": ""}
     else:
         values = BLANK | {"owner": own}
-    default = look.served.settings.alarm_target
+    default = request.services.settings.alarm_target
     return _facts("New alarm", values, "/alarms/new", "/alarms", default, like=like)
 
 
-async def edit_form(look: PageRequest) -> dict[str, Any]:
-    found = await find_to_set(look, look.path["id"])
+async def edit_form(request: PageRequest) -> dict[str, Any]:
+    found = await find_to_set(request, request.path["id"])
     path = url("/alarms", found.id)
     return _facts(
-        f"Edit {found.name}", draw_fields(look, found), path + "/edit", path, look.served.settings.alarm_target, found
+        f"Edit {found.name}", draw_fields(found), path + "/edit", path, request.services.settings.alarm_target, found
     )
 
 
@@ -153,58 +157,60 @@ def _facts(
     }
 
 
-async def find_to_set(look: PageRequest, own_id: str) -> Alarm:
+async def find_to_set(request: PageRequest, own_id: str) -> Alarm:
     try:
-        found = await find_to_manage(look.served.engine.alarms, look.caller, UUID(own_id))
+        found = await find_to_manage(request.services.engine.alarms, request.caller, UUID(own_id))
     except ValueError:
         raise AlarmNotFound(own_id) from None
-    look.caller.check(SETTING, found.owner)
+    request.caller.check(SETTING, found.owner)
     return found
 
 
-async def preview(look: PageRequest) -> dict[str, Any]:
-    """What is typed so far. Half an expression is no mistake, so what is missing is a hint."""
+async def preview(request: PageRequest) -> dict[str, Any]:
+    """Preview what has been typed so far. An error becomes a hint, since the form is still being filled in."""
     try:
-        return {"hint": "", **await _read_so_far(look)}
+        return {"hint": "", **await _read_preview(request)}
     except PulseError as error:
-        return {"hint": str(error), "reading": "", "upcoming": []}
+        return {"hint": str(error), "description": "", "upcoming": []}
 
 
-async def _read_so_far(look: PageRequest) -> dict[str, Any]:
-    when = read_when(look.query)
+async def _read_preview(request: PageRequest) -> dict[str, Any]:
+    when = read_when(request.query)
     text = "once"
     if "cron" in when:
         try:
             text = Cron.parse(when["cron"], when["tz"]).explain()
         except InvalidCron as error:
             raise InvalidInput(error.reason) from None
-    renamed = {"fire_at": "run_at"}  # as a schedule calls it: the occurrences are the same
+    renamed = {"fire_at": "run_at"}  # the names of a schedule, whose occurrences are the same
     given = {renamed.get(name, name): value for name, value in when.items()}
     new = NewSchedule(name="preview", job=NewJob(task="preview"), **given)
-    return {"reading": text, "upcoming": await look.served.engine.schedules.preview_new(new, n=PREVIEWED)}
+    return {"description": text, "upcoming": await request.services.engine.schedules.preview_new(new, n=PREVIEWED)}
 
 
 # --- actions
 
 
-async def create(look: PageRequest, form: Mapping[str, str]) -> Redirect:
-    owner = owner_to_set(look.caller, fields.text_of(form, "owner") or None)
-    known = await find_to_set(look, form["like"]) if form.get("like") else None
-    drawn = draw_fields(look, known) if known else BLANK
-    new = read_new(form, owner, fields.text_of(form, "name") or None, known, drawn)
-    done = await look.served.engine.alarms.set(new)
-    return Redirect(url("/alarms", done.alarm.id), "the alarm is set" if done.is_new else "it was set already")
+async def create(request: PageRequest, form: Mapping[str, str]) -> Redirect:
+    owner = owner_to_set(request.caller, fields.text_of(form, "owner") or None)
+    known = await find_to_set(request, form["like"]) if form.get("like") else None
+    original = draw_fields(known) if known else BLANK
+    new = read_new(form, owner, fields.text_of(form, "name") or None, known, original)
+    result = await request.services.engine.alarms.set(new)
+    message = "the alarm is set" if result.is_new else "the same alarm was set already"
+    return Redirect(url("/alarms", result.alarm.id), message)
 
 
-async def edit(look: PageRequest, form: Mapping[str, str]) -> Redirect:
-    found = await find_to_set(look, look.path["id"])
+async def edit(request: PageRequest, form: Mapping[str, str]) -> Redirect:
+    found = await find_to_set(request, request.path["id"])
     if found.name is None:
         raise AlarmConflict(found.id, "has no name, so it cannot be set again: cancel it, and set another")
     if form.get("seen") != str(found.revision):
         raise AlarmConflict(found.id, "was set again by somebody else meanwhile: load the page again")
-    new = read_new(form, found.owner, found.name, found, draw_fields(look, found))
-    done = await look.served.engine.alarms.set(new)
-    return Redirect(url("/alarms", done.alarm.id), "the alarm is set again" if done.is_new else "nothing was changed")
+    new = read_new(form, found.owner, found.name, found, draw_fields(found))
+    result = await request.services.engine.alarms.set(new)
+    message = "the alarm is set again" if result.is_new else "nothing was changed"
+    return Redirect(url("/alarms", result.alarm.id), message)
 
 
 VIEWS = (

@@ -1,4 +1,4 @@
-"""Which URLs will be woken, which were, and what did they answer? And what an operator does about it."""
+"""Which alarms are there, how were they delivered, and what can an operator do with them?"""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pulse.doors.dashboard.alarms import forms as alarm_forms
 from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
 from pulse.doors.dashboard.payloads import shown_json
-from pulse.doors.dashboard.schedules.words import reading
+from pulse.doors.dashboard.schedules.describe import describe_timetable
 from pulse.doors.owners import find_to_manage, find_to_see, owner_to_list
 from pulse.model.alarms import AlarmStatus, timetable
-from pulse.model.errors import AlarmNotFound, InvalidInput
+from pulse.model.errors import AlarmNotFound, InvalidOption
 from pulse.model.list_filters import AlarmSearch, AlarmState
 from pulse.model.tokens import Right
 from pulse.timing.cron import InvalidCron
@@ -28,29 +28,29 @@ SETTING = Right.SET_ALARM
 PAGE = 50
 
 
-async def alarms(look: PageRequest) -> dict[str, Any]:
-    owner = owner_to_list(look.caller, look.given("owner"))
-    wanted = AlarmSearch(owner=owner, state=read_state(look), text=look.given("text"))
-    page = await look.served.engine.alarms.search(wanted, after=look.given("after"), limit=PAGE)
+async def alarms(request: PageRequest) -> dict[str, Any]:
+    owner = owner_to_list(request.caller, request.param("owner"))
+    wanted = AlarmSearch(owner=owner, state=read_state(request), text=request.param("text"))
+    page = await request.services.engine.alarms.search(wanted, after=request.param("after"), limit=PAGE)
     return {
         "title": "Alarms",
         "alarms": page.alarms,
         "next": page.next,
         "wanted": wanted,
-        "is_all": wanted == AlarmSearch() and not look.given("after"),
+        "is_all": wanted == AlarmSearch() and not request.param("after"),
         "states": list(AlarmState),
         "state_of": state_of,
-        "told": told,
-        "may_set": look.may(SETTING),
+        "describe_alarm": describe_alarm,
+        "may_set": request.may(SETTING),
     }
 
 
-def read_state(look: PageRequest) -> AlarmState | None:
-    given = look.given("status")
+def read_state(request: PageRequest) -> AlarmState | None:
+    given = request.param("status")
     try:
         return AlarmState(given.lower()) if given else None
     except ValueError:
-        raise InvalidInput(f"status {given!r} is not one: there are {', '.join(AlarmState)}") from None
+        raise InvalidOption("status", given, f"be one of {', '.join(AlarmState)}") from None
 
 
 def state_of(alarm: Alarm) -> AlarmState:
@@ -61,32 +61,32 @@ def state_of(alarm: Alarm) -> AlarmState:
     return AlarmState.FAILING if alarm.failure_count else AlarmState.ACTIVE
 
 
-def told(alarm: Alarm) -> str:
-    """Its timetable in plain English; empty: it fires once."""
+def describe_alarm(alarm: Alarm) -> str:
+    """Return the timetable of an alarm in plain English; empty if it fires once."""
     if alarm.cron is None:
         return ""
     try:
-        return reading(timetable(alarm.cron, alarm.tz, alarm.occurrence))
+        return describe_timetable(timetable(alarm.cron, alarm.tz, alarm.occurrence))
     except InvalidCron:
         return alarm.cron
 
 
-async def alarm(look: PageRequest) -> dict[str, Any]:
-    found = await find_to_see(look.served.engine.alarms, look.caller, _read_id(look))
-    page = await look.served.engine.alarms.deliveries(found.id, after=look.given("after"), limit=PAGE)
+async def alarm(request: PageRequest) -> dict[str, Any]:
+    found = await find_to_see(request.services.engine.alarms, request.caller, _read_id(request))
+    page = await request.services.engine.alarms.deliveries(found.id, after=request.param("after"), limit=PAGE)
     return {
         "title": name_of(found),
         "alarm": found,
         "name": name_of(found),
         "state": state_of(found),
-        "told": told(found),
-        "payload": await shown_json(look, found.payload),
+        "description": describe_alarm(found),
+        "payload": await shown_json(request, found.payload),
         "headers": sorted(found.headers),
         "deliveries": page.deliveries,
         "next": page.next,
         "path": url("/alarms", found.id),
-        "may_tend": look.may(MANAGING, found.owner),
-        "may_set": look.may(SETTING, found.owner),
+        "may_manage": request.may(MANAGING, found.owner),
+        "may_set": request.may(SETTING, found.owner),
     }
 
 
@@ -94,43 +94,43 @@ def name_of(found: Alarm) -> str:
     return found.name or found.label or str(found.id)
 
 
-async def find_alarm(look: PageRequest) -> Alarm:
-    """To act on it."""
-    return await find_to_manage(look.served.engine.alarms, look.caller, _read_id(look))
+async def find_alarm(request: PageRequest) -> Alarm:
+    """Return the alarm of the path if the visitor may manage it."""
+    return await find_to_manage(request.services.engine.alarms, request.caller, _read_id(request))
 
 
-def _read_id(look: PageRequest) -> UUID:
-    """By its id alone: a name is one of many owners'."""
+def _read_id(request: PageRequest) -> UUID:
+    """Return the id in the path. Names are not accepted, since several owners may have alarms of one name."""
     try:
-        return UUID(look.path["id"])
+        return UUID(request.path["id"])
     except ValueError:
-        raise AlarmNotFound(look.path["id"]) from None
+        raise AlarmNotFound(request.path["id"]) from None
 
 
 # --- actions
 
 
-async def pause(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    found = await find_alarm(look)
-    await look.served.engine.alarms.pause(found.id)
+async def pause(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_alarm(request)
+    await request.services.engine.alarms.pause(found.id)
     return Toast(f"{name_of(found)} is paused")
 
 
-async def resume(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    found = await find_alarm(look)
-    await look.served.engine.alarms.resume(found.id)
-    return Toast(f"{name_of(found)} was not paused" if found.paused_at is None else f"{name_of(found)} goes on")
+async def resume(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_alarm(request)
+    await request.services.engine.alarms.resume(found.id)
+    return Toast(f"{name_of(found)} was not paused" if found.paused_at is None else f"{name_of(found)} is resumed")
 
 
-async def fire(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    found = await find_alarm(look)
-    await look.served.engine.alarms.fire(found.id)
+async def fire(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_alarm(request)
+    await request.services.engine.alarms.fire(found.id)
     return Toast(f"{name_of(found)} is delivered now")
 
 
-async def cancel(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    found = await find_alarm(look)
-    await look.served.engine.alarms.cancel(found.id)
+async def cancel(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    found = await find_alarm(request)
+    await request.services.engine.alarms.cancel(found.id)
     return Toast(f"{name_of(found)} is cancelled")
 
 

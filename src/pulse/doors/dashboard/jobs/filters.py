@@ -1,4 +1,4 @@
-"""Which jobs does a page ask for? The filter in its address, read for the engine and kept for its links."""
+"""Which jobs does a page show? This file reads the filter in the page's address."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 FIELDS = ("topic", "task", "tag", "error", "since", "until", "schedule", "status")
 
 
-def given_fields(look: PageRequest) -> dict[str, str]:
-    """What of the filter was given, as it was typed: for the form and for links to the same list."""
-    return {name: value for name in FIELDS if (value := look.given(name))}
+def given_fields(request: PageRequest) -> dict[str, str]:
+    """Return the fields of the filter as they were typed, for the form and for links to the same list."""
+    return {name: value for name in FIELDS if (value := request.param(name))}
 
 
 def read_filter(given: Mapping[str, str], now: datetime) -> JobFilter:
     status = read_status(given.get("status"))
     if status is None and "error" in given:
-        status = JobStatus.DEAD_LETTERED  # most jobs have no error: what failed has a list of its own
+        status = JobStatus.DEAD_LETTERED  # most jobs have no error, so only the list of dead letters is searched
     return JobFilter(
         topic=given.get("topic"),
         task=given.get("task"),
@@ -41,7 +41,7 @@ def read_filter(given: Mapping[str, str], now: datetime) -> JobFilter:
 def read_schedule(text: str | None) -> UUID | None:
     found = read_id(text)
     if text is not None and found is None:
-        raise InvalidFilter(f"schedule {text[:60]!r} is not the id of a schedule: its page and its jobs show that")
+        raise InvalidFilter(f"schedule must be the id of a schedule, which its jobs show, not {text[:60]!r}")
     return found
 
 
@@ -52,11 +52,11 @@ def read_status(text: str | None) -> JobStatus | None:
         return JobStatus(text.upper().replace("-", "_"))
     except ValueError:
         names = ", ".join(status.lower() for status in JobStatus)
-        raise InvalidFilter(f"state {text[:60]!r} is not one: it is {names}") from None
+        raise InvalidFilter(f"state must be one of {names}, not {text[:60]!r}") from None
 
 
 def read_moment(name: str, text: str | None, now: datetime) -> datetime | None:
-    """An age, such as 2h, or an instant; without a zone it is UTC, for the server does not know the reader's."""
+    """Read an age, such as 2h, or an instant. Without an offset it is in UTC: the reader's time zone is not known."""
     if text is None:
         return None
     try:
@@ -68,12 +68,12 @@ def read_moment(name: str, text: str | None, now: datetime) -> datetime | None:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidFilter(
-            f"{name} {text[:60]!r} is neither an age (30m, 2h, 7d) nor a time in UTC (2026-07-31 or 2026-07-31 09:00)"
+            f"{name} must be an age (30m, 2h, 7d) or a time in UTC (2026-07-31 or 2026-07-31 09:00), not {text[:60]!r}"
         ) from None
 
 
 def read_id(text: str | None) -> UUID | None:
-    """A whole id, however it was pasted; None: it is something else."""
+    """Return an id, with or without hyphens and spaces around it; None if the text is something else."""
     try:
         return UUID(text.strip()) if text and len(text.strip()) in (32, 36) else None
     except ValueError:

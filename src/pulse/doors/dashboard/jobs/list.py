@@ -1,4 +1,4 @@
-"""Which jobs are there? The list, with its filter."""
+"""Which jobs are there? This is the list of jobs, with its filter."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pulse.model.tokens import Right
 VIEWING = Right.VIEW
 ACTING = Right.OPERATE
 PAGE = 50
-PATIENCE = 0.15  # seconds to go on for a full page, once a filter has to pick
-MAX_NAMES = 200  # of topics that a field suggests
+PATIENCE = 0.15  # seconds to search for a full page, if the list is filtered
+MAX_NAMES = 200  # topics that a field suggests
 
-# In which order each state is listed, and the instant that matters there.
+# For each state: the order of its list in words, and the instant that the list shows: its label, and its field.
 ORDERS: dict[JobStatus | None, tuple[str, str, str]] = {
     None: ("newest first", "submitted", "submitted_at"),
-    JobStatus.SCHEDULED: ("the next to fall due first", "due", "run_at"),
+    JobStatus.SCHEDULED: ("next due first", "due", "run_at"),
     JobStatus.PENDING: (
-        "as they will be claimed: the most urgent first, then the longest waiting",
+        "as they will be claimed, highest priority first, then longest waiting first",
         "waiting",
         "ready_at",
     ),
-    JobStatus.RUNNING: ("the longest running first", "running", "claimed_at"),
-    JobStatus.RETRYING: ("the next to be tried again first", "next try", "run_at"),
-    JobStatus.COMPLETED: ("the last finished first", "finished", "finished_at"),
-    JobStatus.DEAD_LETTERED: ("the last to die first", "finished", "finished_at"),
-    JobStatus.CANCELLED: ("the last cancelled first", "finished", "finished_at"),
+    JobStatus.RUNNING: ("longest running first", "running", "claimed_at"),
+    JobStatus.RETRYING: ("next attempt first", "next try", "run_at"),
+    JobStatus.COMPLETED: ("last finished first", "finished", "finished_at"),
+    JobStatus.DEAD_LETTERED: ("newest dead letter first", "finished", "finished_at"),
+    JobStatus.CANCELLED: ("last cancelled first", "finished", "finished_at"),
 }
 
 
@@ -44,7 +44,7 @@ class Tab(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A job in a list, and the instant by which the list is ordered."""
+    """A job in a list, and the instant that the list shows."""
 
     job: JobHead
     at: Any
@@ -54,24 +54,26 @@ def lines(jobs: Iterable[JobHead], column: str) -> list[Line]:
     return [Line(job, getattr(job, column)) for job in jobs]
 
 
-async def job_list(look: PageRequest) -> dict[str, Any]:
-    counts = await look.served.engine.jobs.counts()
+async def job_list(request: PageRequest) -> dict[str, Any]:
+    counts = await request.services.engine.jobs.counts()
     shared = {"title": "Jobs", "topics": [count.topic for count in counts][:MAX_NAMES]}
     given: dict[str, str] = {}
     try:
-        given = given_fields(look)
+        given = given_fields(request)
         if job_id := read_id(given.get("error")):
             raise RedirectTo(url("/jobs", job_id))
-        found = await _found(look, given, counts)
+        found = await _find_jobs(request, given, counts)
     except InvalidInput as error:
         return shared | {"given": given, "problem": str(error), "status": 400, "tabs": _tabs(counts, {}, None)}
     return shared | {"given": given, "problem": None} | found
 
 
-async def _found(look: PageRequest, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
-    wanted = read_filter(given, await look.served.engine.read_clock())
-    look.caller.check(VIEWING, wanted.topic or "*")
-    heads, following = await search(find_shown(look), wanted, after=look.given("after"), limit=PAGE, patience=PATIENCE)
+async def _find_jobs(request: PageRequest, given: dict[str, str], counts: list[TopicCount]) -> dict[str, Any]:
+    wanted = read_filter(given, await request.services.engine.read_clock())
+    request.caller.check(VIEWING, wanted.topic or "*")
+    heads, next_page = await search(
+        list_jobs(request), wanted, after=request.param("after"), limit=PAGE, patience=PATIENCE
+    )
     order, label, column = ORDERS[None if wanted.schedule_id else wanted.status]
     return {
         "tabs": _tabs(counts, given, wanted),
@@ -79,26 +81,26 @@ async def _found(look: PageRequest, given: dict[str, str], counts: list[TopicCou
         "lines": lines(heads, column),
         "order": order,
         "label": label,
-        "next": following,
-        "first": look.given("after") is None,
-        "is_picking": is_picking(wanted),
+        "next": next_page,
+        "first": request.param("after") is None,
+        "is_filtered": is_filtered(wanted),
         "is_error_only": wanted.status is not None and "status" not in given,
-        "deed": deed_for(wanted.status),
-        "may_act": look.may(ACTING, wanted.topic or "*"),
+        "action": bulk_action(wanted.status),
+        "may_act": request.may(ACTING, wanted.topic or "*"),
     }
 
 
-def find_shown(look: PageRequest) -> ListJobs[JobHead]:
-    return as_shown(look.served.engine.jobs.list_heads, look.served.settings.redaction)
+def list_jobs(request: PageRequest) -> ListJobs[JobHead]:
+    return as_shown(request.services.engine.jobs.list_heads, request.services.settings.redaction)
 
 
-def is_picking(wanted: JobFilter) -> bool:
-    """Whether more is asked for than a topic and a state, which are counted."""
+def is_filtered(wanted: JobFilter) -> bool:
+    """Tell whether the filter has more than a topic and a state, whose jobs are counted."""
     return wanted != JobFilter(topic=wanted.topic, status=wanted.status)
 
 
-def deed_for(status: JobStatus | None) -> str | None:
-    """What can be done to all jobs of a list at once."""
+def bulk_action(status: JobStatus | None) -> str | None:
+    """Return what can be done with all jobs of a list at once."""
     if status is JobStatus.DEAD_LETTERED:
         return "replay"
     if status in (JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING):
@@ -107,7 +109,7 @@ def deed_for(status: JobStatus | None) -> str | None:
 
 
 def count_of(counts: Iterable[TopicCount], topic: str | None, status: JobStatus | None) -> int:
-    """Exact, of all jobs of a topic or of every topic, and of a state or of all states."""
+    """Return the exact number of jobs of a topic, or of all topics, and in a state, or in all states."""
     return sum(
         jobs
         for count in counts
@@ -118,7 +120,7 @@ def count_of(counts: Iterable[TopicCount], topic: str | None, status: JobStatus 
 
 
 def _tabs(counts: list[TopicCount], given: dict[str, str], wanted: JobFilter | None) -> list[Tab]:
-    """One for all and for each state; the numbers are those of the topic, whatever else is asked for."""
+    """Return a tab for all jobs and one for each state. Their numbers are filtered by the topic alone."""
     topic, current = (wanted.topic, wanted.status) if wanted else (None, None)
     return [
         Tab(

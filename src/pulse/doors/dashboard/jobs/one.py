@@ -1,4 +1,4 @@
-"""What became of one job, and what can be done with it?"""
+"""What happened to one job, and what can be done with it?"""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pulse.doors.dashboard.formatting import cut
 from pulse.doors.dashboard.jobs.filters import read_id
 from pulse.doors.dashboard.pages import Action, PageRequest, Toast, View
 from pulse.doors.dashboard.payloads import shown_json
-from pulse.doors.http.errors import Refused
+from pulse.doors.http.errors import HttpRefusal
 from pulse.model.errors import PulseError, ScheduleNotFound
 from pulse.model.jobs import FINISHED, TRANSITIONS, Attempt, Job, JobEvent, JobStatus
 from pulse.model.tokens import Right
 
 VIEWING = Right.VIEW
 ACTING = Right.OPERATE
-MAX_ATTEMPTS = 50  # on the page, the newest; the API has all
+MAX_ATTEMPTS = 50  # the page shows the newest; the API has all
 LONGEST_TRACEBACK = 8_000
-MAX_STEPS = 10**15  # of a bar: what has more digits than any float is no number that a page can write
+MAX_STEPS = 10**15  # of a progress bar: a page cannot write a number with more digits than a float has
 
 
 class Moment(NamedTuple):
-    """One point of a job's time line."""
+    """One entry of a job's history."""
 
     at: datetime | None
     text: str
@@ -42,63 +42,64 @@ class Progress(NamedTuple):
     of: float
 
 
-async def one_job(look: PageRequest) -> dict[str, Any]:
-    job = await find_job(look, VIEWING)
-    attempts = await look.served.engine.jobs.attempts(job.id)
+async def one_job(request: PageRequest) -> dict[str, Any]:
+    job = await find_job(request, VIEWING)
+    attempts = await request.services.engine.jobs.attempts(job.id)
     tried, trace = attempts[-MAX_ATTEMPTS:], read_object(job.trace)
     return {
         "title": f"{job.task} {str(job.id)[-8:]}",
         "job": job,
-        "why": None if job.status in FINISHED else await explain(look, job),
+        "why": None if job.status in FINISHED else await explain(request, job),
         "moments": moments(job, tried),
         "older": len(attempts) - len(tried),
-        "payload": await shown_json(look, job.payload),
-        "result": await shown_json(look, job.result),
-        "progress": await shown_json(look, job.progress),
+        "payload": await shown_json(request, job.payload),
+        "result": await shown_json(request, job.result),
+        "progress": await shown_json(request, job.progress),
         "bar": read_progress(job.progress),
         "tags": read_json(job.tags) or [],
         "trace": trace,
-        "retry": await shown_json(look, job.retry),
+        "retry": await shown_json(request, job.retry),
         "parent": read_id(str(trace.get("parent", ""))),
-        "schedule": await _schedule_name(look, job),
-        "may_act": look.may(ACTING, job.topic),
-        "can": deeds(job),
-        "has_open_api": not look.served.gate.has_tokens,
+        "schedule": await _schedule_name(request, job),
+        "may_act": request.may(ACTING, job.topic),
+        "can": allowed_events(job),
+        "has_open_api": not request.services.gate.has_tokens,
     }
 
 
-async def find_job(look: PageRequest, right: Right) -> Job:
-    """The job of the path, once whoever looks may."""
-    job_id = read_id(look.path["id"])
+async def find_job(request: PageRequest, right: Right) -> Job:
+    """Return the job of the path, after checking that the visitor has this right for its topic."""
+    job_id = read_id(request.path["id"])
     if job_id is None:
-        raise Refused(404, "not_found", f"{look.path['id'][:60]!r} is no job's id: it looks like {UUID(int=7 << 76)}")
-    job = await look.served.engine.jobs.get(job_id)
-    look.caller.check(right, job.topic)
+        example = UUID(int=7 << 76)
+        raise HttpRefusal(404, "not_found", f"{request.path['id'][:60]!r} is not the id of a job, such as {example}")
+    job = await request.services.engine.jobs.get(job_id)
+    request.caller.check(right, job.topic)
     return job
 
 
-async def explain(look: PageRequest, job: Job) -> str | None:
-    """Why it is not running, in a sentence; none where nobody can tell."""
+async def explain(request: PageRequest, job: Job) -> str | None:
+    """Return a sentence that says why the job is not running; None if the engine cannot tell."""
     try:
-        return (await look.served.engine.explain(job.id)).text
-    except PulseError:  # it has just gone, or changed
+        return (await request.services.engine.explain(job.id)).text
+    except PulseError:  # the job has just been removed or changed
         return None
 
 
-async def _schedule_name(look: PageRequest, job: Job) -> str | None:
+async def _schedule_name(request: PageRequest, job: Job) -> str | None:
     if job.schedule_id is None:
         return None
     try:
-        return (await look.served.engine.schedules.get(job.schedule_id)).name
+        return (await request.services.engine.schedules.get(job.schedule_id)).name
     except ScheduleNotFound:
         return None
 
 
-# --- the time line
+# --- the history
 
 
 def moments(job: Job, attempts: list[Attempt]) -> list[Moment]:
-    """What happened, in order; the failed attempts are those that the log kept."""
+    """Return what happened, in order, with those failed attempts that the log has kept."""
     found = [Moment(job.submitted_at, "submitted")]
     found += [_failed(attempt) for attempt in attempts]
     if job.status is JobStatus.RUNNING:
@@ -117,7 +118,7 @@ def moments(job: Job, attempts: list[Attempt]) -> list[Moment]:
 
 
 def _was_running(job: Job, attempts: list[Attempt]) -> bool:
-    """When it was cancelled: its last attempt began, and did not end in any other way."""
+    """Tell whether a cancelled job was running then: its last attempt began, and did not end in another way."""
     return job.claimed_at is not None and not any(attempt.attempt == job.attempt for attempt in attempts)
 
 
@@ -139,10 +140,10 @@ def _completed(job: Job) -> Moment:
 
 
 def _ended(job: Job, attempts: list[Attempt]) -> Moment:
-    """By its last attempt, whose error is told already, or by somebody or something else."""
-    is_told = bool(attempts) and attempts[-1].error == job.last_error
-    text = "cancelled" if job.status is JobStatus.CANCELLED else "gave up: a dead letter"
-    return Moment(job.finished_at, text, "bad", error=None if is_told else cut(job.last_error) or None)
+    """Return the end of a job that did not complete. Its error is left out if the last failed attempt shows it."""
+    is_shown = bool(attempts) and attempts[-1].error == job.last_error
+    text = "cancelled" if job.status is JobStatus.CANCELLED else "became a dead letter"
+    return Moment(job.finished_at, text, "bad", error=None if is_shown else cut(job.last_error) or None)
 
 
 # --- JSON of a job
@@ -158,7 +159,7 @@ def read_object(text: str | None) -> dict[str, Any]:
 
 
 def read_progress(text: str | None) -> Progress | None:
-    """What can be drawn as a bar: {"done": 3, "of": 10}, or with `total`."""
+    """Return progress that can be drawn as a bar: {"done": 3, "of": 10}, or with "total" in place of "of"."""
     value = read_object(text)
     match (value.get("done"), value.get("of", value.get("total"))):
         case (int() | float() as done, int() | float() as of) if 0 < of <= MAX_STEPS:
@@ -169,26 +170,26 @@ def read_progress(text: str | None) -> Progress | None:
 # --- actions
 
 
-async def cancel(look: PageRequest, form: Mapping[str, str]) -> Toast:
-    job = await find_job(look, ACTING)
-    await look.served.engine.jobs.cancel(job.id, reason=form.get("reason", "").strip())
-    return Toast("cancelled" if job.status is not JobStatus.RUNNING else "cancelled: its handler is being told")
+async def cancel(request: PageRequest, form: Mapping[str, str]) -> Toast:
+    job = await find_job(request, ACTING)
+    await request.services.engine.jobs.cancel(job.id, reason=form.get("reason", "").strip())
+    return Toast("cancelled" if job.status is not JobStatus.RUNNING else "cancelled: its handler is told to stop")
 
 
-async def replay(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    job = await find_job(look, ACTING)
-    await look.served.engine.jobs.replay(job.id)
+async def replay(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    job = await find_job(request, ACTING)
+    await request.services.engine.jobs.replay(job.id)
     return Toast(f"sent back to work, with {job.max_attempts} new attempts")
 
 
-async def run_now(look: PageRequest, _form: Mapping[str, str]) -> Toast:
-    job = await find_job(look, ACTING)
-    await look.served.engine.jobs.run_now(job.id)
-    return Toast("it runs as soon as a worker has a place for it")
+async def run_now(request: PageRequest, _form: Mapping[str, str]) -> Toast:
+    job = await find_job(request, ACTING)
+    await request.services.engine.jobs.run_now(job.id)
+    return Toast("it runs as soon as a worker has a free slot")
 
 
-def deeds(job: Job) -> set[JobEvent]:
-    """What its state allows."""
+def allowed_events(job: Job) -> set[JobEvent]:
+    """Return what can be done with a job in its state."""
     return {event for status, event in TRANSITIONS if status is job.status}
 
 

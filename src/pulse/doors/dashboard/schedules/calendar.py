@@ -1,7 +1,7 @@
 """What fires in the next seven days, on which day and at which hour?
 
-Bounded: so many schedules, those that fire next, and so many occurrences of each. One that fires more often is told by
-its rhythm instead.
+The calendar has at most MAX_SCHEDULES schedules, those that fire next, and MAX_EACH occurrences of each. A schedule
+that fires more often is described instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pulse.doors.dashboard.form_fields import tz
 from pulse.doors.dashboard.pages import PageRequest, View
-from pulse.doors.dashboard.schedules.words import own_url, reading
+from pulse.doors.dashboard.schedules.describe import describe_timetable, schedule_url
 from pulse.model.schedules import Schedule
 from pulse.model.tokens import Right
 from pulse.timing.cron import InvalidCron
@@ -33,11 +33,11 @@ class Entry(NamedTuple):
     schedule: Schedule
 
 
-class Often(NamedTuple):
-    """A schedule that would fill the week."""
+class FrequentSchedule(NamedTuple):
+    """A schedule with too many occurrences to show each of them."""
 
     schedule: Schedule
-    reading: str
+    description: str
     times: int
 
 
@@ -54,14 +54,14 @@ class Day(NamedTuple):
 
 class Week(NamedTuple):
     days: list[Day]
-    often: list[Often]
+    frequent: list[FrequentSchedule]
 
 
-async def calendar(look: PageRequest) -> dict[str, Any]:
-    look.caller.check(VIEWING, "*")
-    chosen = tz(look.query)
-    now, found = await look.served.engine.schedules.due_until(WEEK, limit=MAX_SCHEDULES + 1)
-    week = await asyncio.to_thread(lay_out, found[:MAX_SCHEDULES], now, chosen)  # a tenth of a second at most
+async def calendar(request: PageRequest) -> dict[str, Any]:
+    request.caller.check(VIEWING, "*")
+    chosen = tz(request.query)
+    now, found = await request.services.engine.schedules.due_until(WEEK, limit=MAX_SCHEDULES + 1)
+    week = await asyncio.to_thread(lay_out, found[:MAX_SCHEDULES], now, chosen)  # takes up to a tenth of a second
     return {
         "title": "Next week",
         "week": week,
@@ -69,29 +69,30 @@ async def calendar(look: PageRequest) -> dict[str, Any]:
         "tz": chosen,
         "is_cut": len(found) > MAX_SCHEDULES,
         "most": MAX_SCHEDULES,
-        "own_url": own_url,
+        "schedule_url": schedule_url,
     }
 
 
 def lay_out(schedules: Sequence[Schedule], now: datetime, chosen: str) -> Week:
     place = load_zone(chosen)
     entries: list[Entry] = []
-    often: list[Often] = []
+    frequent: list[FrequentSchedule] = []
     for schedule in schedules:
         try:
             found = list(islice(_to_come(schedule, now + WEEK), MAX_EACH + 1))
             if len(found) > MAX_EACH:
-                often.append(Often(schedule, reading(schedule.timed), _count(schedule, found[0], now + WEEK)))
+                times = _count(schedule, found[0], now + WEEK)
+                frequent.append(FrequentSchedule(schedule, describe_timetable(schedule.timed), times))
             else:
                 entries += [Entry(at.astimezone(place), schedule) for at in found]
-        except InvalidCron:  # it will be broken when its time comes, and says so then
+        except InvalidCron:  # the schedule becomes BROKEN when it is next due
             continue
     entries.sort(key=lambda entry: (entry.at, entry.schedule.name))
     first = now.astimezone(place).date()
     by_day = {each: list(of_day) for each, of_day in groupby(entries, key=lambda entry: entry.at.date())}
     dates = [first + timedelta(days=number) for number in range(WEEK.days + 1)]
     days = [Day(each, _hours(by_day.get(each, []))) for each in dates]
-    return Week(days, sorted(often, key=lambda each: each.schedule.name))
+    return Week(days, sorted(frequent, key=lambda each: each.schedule.name))
 
 
 def _to_come(schedule: Schedule, until: datetime) -> Iterator[datetime]:
@@ -115,7 +116,7 @@ def _count(schedule: Schedule, first: datetime, until: datetime) -> int:
 
 def _hours(entries: Sequence[Entry]) -> list[Hour]:
     found = []
-    # By offset, too: the hour that clocks go back to comes twice.
+    # Grouped by offset, too: when clocks go back, an hour comes twice.
     for _, group in groupby(entries, key=lambda entry: (entry.at.hour, entry.at.utcoffset())):
         together = list(group)
         text = together[0].at.strftime("%H:00")
@@ -123,7 +124,7 @@ def _hours(entries: Sequence[Entry]) -> list[Hour]:
     return found
 
 
-async def zones(_look: PageRequest) -> dict[str, Any]:
+async def zones(_request: PageRequest) -> dict[str, Any]:
     return {"zones": sorted(zone_names())}
 
 

@@ -1,4 +1,4 @@
-"""How is a schedule made and edited by hand, and what would it do while it is typed?"""
+"""How do people create and edit a schedule, and see when it would fire while they type?"""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pulse.doors.dashboard.drawing import url
 from pulse.doors.dashboard.known_names import KnownNames, known_names
 from pulse.doors.dashboard.pages import Action, PageRequest, Redirect, View
 from pulse.doors.dashboard.payloads import editable_json
+from pulse.doors.dashboard.schedules.describe import describe_timetable, schedule_url, zone_of
 from pulse.doors.dashboard.schedules.retry_fields import draw_retry, read_retry
-from pulse.doors.dashboard.schedules.words import own_url, reading, zone_of
 from pulse.model.decisions.schedule_changes import topic_after
-from pulse.model.errors import Conflict, InvalidInput, InvalidSchedule, PulseError
+from pulse.model.errors import Conflict, InvalidInput, InvalidOption, InvalidSchedule, PulseError
 from pulse.model.jobs import NewJob
 from pulse.model.schedules import JOB_FIELDS, CatchUp, NewSchedule, Overlap, Schedule, ScheduleStatus
 from pulse.model.tokens import Right
@@ -23,7 +23,7 @@ VIEWING = Right.VIEW
 MAKING = Right.SUBMIT
 
 PREVIEWED = 5
-KINDS = {"cron": "cron", "interval": "every", "once": "run_at"}  # and the field that says when
+KINDS = {"cron": "cron", "interval": "every", "once": "run_at"}  # each kind, with the field of its time
 BLANK = {
     "name": "",
     "kind": "cron",
@@ -51,23 +51,23 @@ BLANK = {
 WHEN = ("cron", "every", "run_at")
 LENGTHS = ("every", "jitter", "timeout", "result_ttl")
 INSTANTS = ("run_at", "starts_at", "ends_at")
-NUMBERS = {"max_occurrences": None, "replay_limit": 100, "priority": 0, "max_attempts": 3}  # and what none means
+NUMBERS = {"max_occurrences": None, "replay_limit": 100, "priority": 0, "max_attempts": 3}  # each with its default
 OTHERS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "tz": fields.tz,
-    "tags": lambda form: fields.listed(form, "tags"),
+    "tags": lambda form: fields.values_of(form, "tags"),
     "payload": lambda form: fields.payload(form, "{}"),
     "catch_up": lambda form: fields.text_of(form, "catch_up") or CatchUp.FIRE_ONCE,
     "overlap": lambda form: fields.text_of(form, "overlap") or Overlap.ALLOW,
     "retry": read_retry,
 }
-RETRY = tuple(draw_retry(None))  # fields of the form that are one of the model
+RETRY = tuple(draw_retry(None))  # the fields of the form that make up one field of the model
 READ = ("retry", *(name for name in BLANK if name not in ("name", "kind", *RETRY)))
 
 
 def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
-    """One field as the model has it."""
+    """Read one field of the form as the model has it."""
     if name in NUMBERS:
-        given = fields.whole(form, name)
+        given = fields.whole_number(form, name)
         return NUMBERS[name] if given is None else given
     if name in LENGTHS:
         return fields.length(form, name)
@@ -79,13 +79,13 @@ def read_value(form: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
 
 
 def read_kind(form: Mapping[str, str]) -> str:
-    """The field that says when."""
+    """Return the field that holds the time of this kind of schedule."""
     kind = fields.text_of(form, "kind") or "cron"
     if kind not in KINDS:
-        raise InvalidInput(f"kind {kind[:40]!r} is not one: there are {', '.join(KINDS)}")
+        raise InvalidOption("kind", kind[:40], f"be one of {', '.join(KINDS)}")
     when = KINDS[kind]
     if not fields.text_of(form, when):
-        raise InvalidSchedule(f"when? {when} is empty")
+        raise InvalidSchedule(f"{when} must not be empty")
     return when
 
 
@@ -96,22 +96,22 @@ def read_new(form: Mapping[str, str]) -> NewSchedule:
     return NewSchedule(name=fields.text_of(form, "name"), job=job, **given)
 
 
-def read_changes(form: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str, Any]:
-    """Only what somebody has changed on the form."""
-    touched = fields.changed(form, drawn)
+def read_changes(form: Mapping[str, str], original: Mapping[str, str]) -> dict[str, Any]:
+    """Read only the fields that were changed on the form."""
+    changed = fields.changed(form, original)
     when = read_kind(form)
-    if "tz" in touched:  # the same clock time is another instant there
-        touched |= {name for name in INSTANTS if fields.text_of(form, name)}
-    if "kind" in touched:
-        touched.add(when)
-    if touched.intersection(RETRY):
-        touched.add("retry")
-    wanted = (name for name in READ if name in touched and (name not in WHEN or name == when))
+    if "tz" in changed:  # the same local time is another instant in another time zone
+        changed |= {name for name in INSTANTS if fields.text_of(form, name)}
+    if "kind" in changed:
+        changed.add(when)
+    if changed.intersection(RETRY):
+        changed.add("retry")
+    wanted = (name for name in READ if name in changed and (name not in WHEN or name == when))
     return {name: read_value(form, name) for name in wanted}
 
 
-def draw_fields(look: PageRequest, schedule: Schedule) -> dict[str, str]:
-    """Its fields as a form has them."""
+def draw_fields(schedule: Schedule) -> dict[str, str]:
+    """Return the fields of a schedule as a form has them."""
     timed, job, clock = schedule.timed, schedule.job, zone_of(schedule.timed)
     own = {name: fields.clock_text(getattr(timed, name), clock) for name in INSTANTS}
     own |= {
@@ -127,7 +127,7 @@ def draw_fields(look: PageRequest, schedule: Schedule) -> dict[str, str]:
         "overlap": schedule.overlap.value,
         "task": job.task,
         "topic": job.topic,
-        "payload": editable_json(look, job.payload),
+        "payload": editable_json(job.payload),
         "priority": str(job.priority),
         "max_attempts": str(job.max_attempts),
         "timeout": fields.length_text(job.timeout),
@@ -140,17 +140,17 @@ def draw_fields(look: PageRequest, schedule: Schedule) -> dict[str, str]:
 # --- pages
 
 
-async def new_form(look: PageRequest) -> dict[str, Any]:
-    known = await known_names(look)
+async def new_form(request: PageRequest) -> dict[str, Any]:
+    known = await known_names(request)
     return form_facts("New schedule", BLANK, known, path="/schedules/new", back="/schedules")
 
 
-async def edit_form(look: PageRequest) -> dict[str, Any]:
-    schedule = await look.served.engine.schedules.get(look.path["name"])
-    look.caller.check(MAKING, schedule.job.routed_topic)
+async def edit_form(request: PageRequest) -> dict[str, Any]:
+    schedule = await request.services.engine.schedules.get(request.path["name"])
+    request.caller.check(MAKING, schedule.job.routed_topic)
     path = url("/schedules", schedule.id) + "/edit"
-    drawn, known = draw_fields(look, schedule), await known_names(look)
-    return form_facts(f"Edit {schedule.name}", drawn, known, path=path, back=own_url(schedule), schedule=schedule)
+    values, known = draw_fields(schedule), await known_names(request)
+    return form_facts(f"Edit {schedule.name}", values, known, path=path, back=schedule_url(schedule), schedule=schedule)
 
 
 def form_facts(
@@ -175,16 +175,16 @@ def form_facts(
     }
 
 
-async def preview(look: PageRequest) -> dict[str, Any]:
-    """What is typed so far. Half an expression is no mistake, so what is missing is a hint."""
+async def preview(request: PageRequest) -> dict[str, Any]:
+    """Preview what has been typed so far. An error becomes a hint, since the form is still being filled in."""
     try:
-        return {"hint": "", **await _read_so_far(look)}
+        return {"hint": "", **await _read_preview(request)}
     except PulseError as error:
-        return {"hint": str(error), "reading": "", "upcoming": []}
+        return {"hint": str(error), "description": "", "upcoming": []}
 
 
-async def _read_so_far(look: PageRequest) -> dict[str, Any]:
-    form = look.query
+async def _read_preview(request: PageRequest) -> dict[str, Any]:
+    form = request.query
     when = read_kind(form)
     names = (when, "tz", "starts_at", "ends_at", "max_occurrences")
     given = {name: read_value(form, name) for name in names}
@@ -194,35 +194,36 @@ async def _read_so_far(look: PageRequest) -> dict[str, Any]:
         except InvalidCron as error:
             raise InvalidInput(error.reason) from None
     new = NewSchedule(name="preview", job=NewJob(task="preview"), **given)
-    upcoming = await look.served.engine.schedules.preview_new(new, n=PREVIEWED)
+    upcoming = await request.services.engine.schedules.preview_new(new, n=PREVIEWED)
     timed = new.timed(upcoming[0].at) if when != "run_at" else None
-    return {"reading": reading(timed) if timed else "once", "upcoming": upcoming}
+    return {"description": describe_timetable(timed) if timed else "once", "upcoming": upcoming}
 
 
 # --- actions
 
 
-async def create(look: PageRequest, form: Mapping[str, str]) -> Redirect:
+async def create(request: PageRequest, form: Mapping[str, str]) -> Redirect:
     new = read_new(form)
-    look.caller.check(MAKING, new.job.routed_topic)
-    schedule, is_new = await look.served.engine.schedules.disclosing_to(
-        lambda topic: look.caller.may(Right.FOLLOW, topic)
+    request.caller.check(MAKING, new.job.routed_topic)
+    schedule, is_new = await request.services.engine.schedules.disclosing_to(
+        lambda topic: request.caller.may(Right.FOLLOW, topic)
     ).create(new)
-    return Redirect(own_url(schedule), f"{schedule.name} is made" if is_new else f"{schedule.name} was there already")
+    message = f"{schedule.name} is created" if is_new else f"{schedule.name} existed already"
+    return Redirect(schedule_url(schedule), message)
 
 
-async def edit(look: PageRequest, form: Mapping[str, str]) -> Redirect:
-    engine = look.served.engine.schedules
-    schedule = await engine.get(look.path["name"])
-    look.caller.check(MAKING, schedule.job.routed_topic)
+async def edit(request: PageRequest, form: Mapping[str, str]) -> Redirect:
+    engine = request.services.engine.schedules
+    schedule = await engine.get(request.path["name"])
+    request.caller.check(MAKING, schedule.job.routed_topic)
     if form.get("seen") != schedule.updated_at.isoformat():
         raise Conflict(f"{schedule.name} was changed by somebody else meanwhile: load the page again")
-    changes = read_changes(form, draw_fields(look, schedule))
+    changes = read_changes(form, draw_fields(schedule))
     if not changes:
-        return Redirect(own_url(schedule), "nothing was changed")
-    look.caller.check(MAKING, topic_after(schedule, changes))
+        return Redirect(schedule_url(schedule), "nothing was changed")
+    request.caller.check(MAKING, topic_after(schedule, changes))
     await engine.checked_for(schedule.job.routed_topic).edit(schedule.id, changes)
-    return Redirect(own_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
+    return Redirect(schedule_url(schedule), f"{schedule.name} is changed: {', '.join(sorted(changes))}")
 
 
 VIEWS = (

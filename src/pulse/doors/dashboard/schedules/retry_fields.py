@@ -1,4 +1,4 @@
-"""How is a retry policy drawn as fields of a form, read from them, and told?"""
+"""How is a retry policy drawn as the fields of a form, read from them, and described to people?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulse.model.errors import InvalidOption
 from pulse.model.jobs import RetryPolicy
 from pulse.timing.duration import format_duration
 
-KINDS = {  # and the fields that count for it, beside the two that count for all
+KINDS = {  # each kind, with the fields it uses beside the two that all kinds use
     "quadratic": ("base",),
     "exponential": ("base", "factor"),
     "fixed": ("base",),
@@ -20,7 +20,7 @@ KINDS = {  # and the fields that count for it, beside the two that count for all
 
 
 def draw_retry(policy: RetryPolicy | None) -> dict[str, str]:
-    """None is the default, as a job that says nothing has it."""
+    """Return the fields of a policy; None is the default policy."""
     known = policy or RetryPolicy()
     return {
         "retry_kind": known.kind,
@@ -46,7 +46,7 @@ def _read(form: Mapping[str, str], name: str) -> float | tuple[float, ...] | Non
     if name in ("factor", "jitter"):
         return fields.decimal(form, field)
     if name == "delays":
-        return tuple(_seconds({field: each}, field) or 0.0 for each in fields.listed(form, field))
+        return tuple(_seconds({field: each}, field) or 0.0 for each in fields.values_of(form, field))
     return _seconds(form, field)
 
 
@@ -55,15 +55,15 @@ def _seconds(form: Mapping[str, str], name: str) -> float | None:
     return None if found is None else found.total_seconds()
 
 
-def tell_retry(policy: RetryPolicy) -> str:
+def describe_retry(policy: RetryPolicy) -> str:
     base = _length(policy.base)
     match policy.kind:
         case "list":
             text = ", ".join(map(_length, policy.delays)) + " from then on"
         case "fixed":
-            text = f"{base} each"
+            text = f"{base} each time"
         case "exponential":
-            text = f"{base}, then {_number(policy.factor)} times the one before"
+            text = f"{base}, then {_number(policy.factor)} times the previous wait"
         case _:
             text = f"{base} × the square of the attempt"
     return f"{text}; at most {_length(policy.max_delay)}, ± {policy.jitter:.0%}"

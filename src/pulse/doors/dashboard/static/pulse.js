@@ -1,4 +1,4 @@
-// What does a page do by itself? It follows its stream, draws its charts, tells time as the reader does, and shows what was done.
+// What does a page do by itself? It follows its stream, draws its charts, shows local times, and reports what was done.
 "use strict";
 (() => {
   const content = document.getElementById("content");
@@ -23,7 +23,7 @@
     return text;
   }
 
-  function tellTimes(root) {
+  function showLocalTimes(root) {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (Number.isNaN(at.getTime())) continue;
@@ -34,7 +34,7 @@
       if (!time.title) time.title = full.format(at) + " (" + at.toISOString() + ")";
     }
   }
-  setInterval(() => { if (!document.hidden) tellTimes(document); }, 1000);
+  setInterval(() => { if (!document.hidden) showLocalTimes(document); }, 1000);
 
   // --- charts
 
@@ -62,7 +62,7 @@
       return;
     }
     if (known) known.plot.destroy();
-    const tell = points.unit === "seconds" ? (_, value) => seconds(value) : (_, value) => (value == null ? "–" : value.toLocaleString());
+    const format = points.unit === "seconds" ? (_, value) => seconds(value) : (_, value) => (value == null ? "–" : value.toLocaleString());
     const isSparse = data[1].filter((value) => value != null).length < 20; // a line needs two neighbours
     const colours = names.includes("failed") ? ["--bad"] : ["--line-1", "--line-2"];
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--edge"), width: 1 }, ticks: { stroke: colour("--edge"), width: 1 }, font: "11px system-ui" };
@@ -72,7 +72,7 @@
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((value) => (points.unit === "seconds" ? seconds(value) : value >= 1e6 ? value / 1e6 + "M" : value >= 1e3 ? value / 1e3 + "k" : value)) }],
-      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { show: isSparse, size: 4 }, spanGaps: false, value: tell }))],
+      series: [{}, ...names.map((name, place) => ({ label: name, stroke: colour(colours[place]), width: 1.6, fill: place || points.unit === "seconds" ? undefined : colour("--fill"), points: { show: isSparse, size: 4 }, spanGaps: false, value: format }))],
     }, data, canvas);
     charts.set(figure.id, { plot, width, isDark, canvas, points: figure.dataset.points });
   }
@@ -101,7 +101,7 @@
   }
 
   const callbacks = {
-    // What a person is busy with stays theirs: an open field, a chart's canvas, a row they have opened.
+    // Do not replace what a person is using: a field with the focus, a chart's canvas, a row that is open.
     beforeNodeMorphed(old) {
       if (!(old instanceof Element)) return true;
       if (old.classList.contains("canvas") || old.hasAttribute("data-keep")) return false;
@@ -120,7 +120,7 @@
   }
 
   function settle(root) {
-    tellTimes(root);
+    showLocalTimes(root);
     drawCharts();
     const heading = content.querySelector("h1");
     if (heading) document.title = heading.textContent.trim() + " · Pulse";
@@ -138,12 +138,12 @@
     });
     stream.addEventListener("trouble", (event) => {
       show("stale", "not up to date");
-      warn(event.data + " What you see is from before; it goes on by itself.");
+      warn(event.data + " The page shows an older state, and updates itself as soon as it can.");
     });
     stream.addEventListener("full", (event) => {
       leave();
-      show("stale", "not kept fresh");
-      warn(event.data + " This one stays as it was when you loaded it, until there is room.");
+      show("stale", "not updated");
+      warn(event.data + " This page stays as it was loaded, and updates itself as soon as it can.");
       waiting = setTimeout(follow, 15000);
     });
     stream.addEventListener("signed-out", () => location.reload());
@@ -151,7 +151,7 @@
       leave();
       show("stale", "not connected");
       if (!document.hidden) {
-        warn("The server cannot be reached. What you see is from before; it goes on by itself.");
+        warn("The server cannot be reached. The page shows an older state, and updates itself as soon as it can.");
         waiting = setTimeout(follow, retry);
         retry = Math.min(retry * 2, 15000);
       }
@@ -164,7 +164,7 @@
     stream = null;
   }
 
-  // A tab that nobody sees holds no connection: browsers have only six for a server.
+  // A hidden tab closes its connection: browsers have only six connections for each server.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
   addEventListener("pagehide", leave);
   addEventListener("pageshow", follow);
@@ -172,23 +172,23 @@
 
   // --- what was done
 
-  const said = document.getElementById("said");
-  function say(kind, text) {
-    const word = document.createElement("p");
-    word.className = kind;
-    word.textContent = text;
-    said.append(word);
-    setTimeout(() => word.remove(), kind === "bad" ? 12000 : 6000);
+  const toasts = document.getElementById("said");
+  function showToast(kind, text) {
+    const toast = document.createElement("p");
+    toast.className = kind;
+    toast.textContent = text;
+    toasts.append(toast);
+    setTimeout(() => toast.remove(), kind === "bad" ? 12000 : 6000);
   }
   document.addEventListener("said", (event) => {
-    const near = event.target.querySelector && event.target.querySelector("[data-refusal]"); // a long form has a place for it
-    if (near) { near.hidden = event.detail.kind !== "bad"; near.textContent = event.detail.text; }
-    if (!near || near.hidden) say(event.detail.kind, event.detail.text);
+    const place = event.target.querySelector && event.target.querySelector("[data-refusal]"); // a long form shows it beside its button
+    if (place) { place.hidden = event.detail.kind !== "bad"; place.textContent = event.detail.text; }
+    if (!place || place.hidden) showToast(event.detail.kind, event.detail.text);
   });
-  document.addEventListener("htmx:sendError", () => say("bad", "The server cannot be reached: nothing was done that we know of."));
-  if (said.dataset.said) say("good", said.dataset.said);
+  document.addEventListener("htmx:sendError", () => showToast("bad", "The server cannot be reached, so it is not known whether anything was done."));
+  if (toasts.dataset.said) showToast("good", toasts.dataset.said);
 
-  // Some deeds are asked about first.
+  // Some actions ask for confirmation.
   document.addEventListener("htmx:confirm", (event) => {
     const question = event.detail.question;
     if (!question) return;
@@ -222,11 +222,11 @@
     if (name) document.documentElement.dataset.theme = name;
     drawCharts();
   }
-  try { setTheme(localStorage.getItem("pulse-theme")); } catch { /* a browser that keeps nothing */ }
+  try { setTheme(localStorage.getItem("pulse-theme")); } catch { /* this browser stores nothing */ }
   theme.addEventListener("click", () => {
     const isDark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
     const next = isDark ? "light" : "dark";
-    try { localStorage.setItem("pulse-theme", next); } catch { /* the same */ }
+    try { localStorage.setItem("pulse-theme", next); } catch { /* likewise */ }
     setTheme(next);
   });
 
@@ -239,7 +239,7 @@
     field.dispatchEvent(new Event("input", { bubbles: true }));
   });
 
-  // --- keys: / searches, g and a letter goes
+  // --- keys: / moves to the search, g and a letter opens a page
 
   let before = "";
   document.addEventListener("keydown", (event) => {

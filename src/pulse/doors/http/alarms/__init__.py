@@ -1,1 +1,1 @@
-"""Alarms over HTTP: their routes and their JSON."""
+"""The routes of alarms over HTTP, and their JSON."""

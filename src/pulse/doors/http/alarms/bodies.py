@@ -1,4 +1,4 @@
-"""How are alarms written as JSON, to us and by us?"""
+"""What does an alarm look like as JSON, in requests and in responses?"""
 
 from __future__ import annotations
 
@@ -17,27 +17,33 @@ from pulse.model.jobs import LONGEST
 from pulse.model.network.targets import HEADERS_LIMIT
 
 Kind = Literal["once", "cron"]
-# Read by us, for the words that everybody gets who writes it wrongly.
+# A string, which the model reads: an invalid one gets the same error at every door.
 Instant = Annotated[
     str, WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]})
 ]
 
 
 class NewAlarm(Body):
-    """An alarm as it is set: at one of `delay_seconds`, `fire_at` and `cron_expr`."""
+    """An alarm to set. It has exactly one of `delay_seconds`, `fire_at` and `cron_expr`."""
 
-    kind: Kind | None = Field(None, description="If it is given, it must be what the times say.")
-    delay_seconds: Number | None = Field(None, ge=0, le=LONGEST.total_seconds(), description="0: not given.")
+    kind: Kind | None = Field(None, description="May be left out. If given, it must match the times.")
+    delay_seconds: Number | None = Field(
+        None, ge=0, le=LONGEST.total_seconds(), description="Seconds from now; 0 counts as not given."
+    )
     fire_at: Instant | None = None
     cron_expr: str | None = Field(None, examples=["0 9 * * 1-5"])
-    tz: str = Field("UTC", description="Of the expression; empty is UTC.", examples=["Europe/Berlin"])
-    owner: Name | None = Field(None, description="Whose it is; null: the caller's own.")
-    name: Name | None = Field(None, description="Set again under the same name, it replaces the one before.")
+    tz: str = Field("UTC", description="Of `cron_expr`; empty is UTC.", examples=["Europe/Berlin"])
+    owner: Name | None = Field(None, description="The owner of the alarm; null: the caller's own.")
+    name: Name | None = Field(None, description="A new alarm replaces the owner's alarm of the same name.")
     label: str = Field("", max_length=model.LABEL_LIMIT)
     payload: AnyJson = None
-    url: str | None = Field(None, description="null: the default target.", examples=["https://example.com/hook"])
+    url: str | None = Field(
+        None, description="Where to send wakes; null: the default target.", examples=["https://example.com/hook"]
+    )
     headers: dict[str, str] = Field(default={}, max_length=HEADERS_LIMIT, description="Sent with each wake.")
-    max_failures: int | None = Field(None, ge=0, le=model.MAX_FAILURES, description="Retries before it is given up.")
+    max_failures: int | None = Field(
+        None, ge=0, le=model.MAX_FAILURES, description="Retries before a wake is given up; null: the server's default."
+    )
 
     def read(self, owner: str, key: str | None) -> model.NewAlarm:
         new = model.NewAlarm(
@@ -55,15 +61,15 @@ class NewAlarm(Body):
             idempotency_key=key,
         )
         if self.kind not in (None, new.kind):
-            raise InvalidAlarm(f"kind {self.kind!r} does not go with these times: they make a {new.kind} alarm")
+            raise InvalidAlarm(f"kind must be {new.kind!r} with these times, not {self.kind!r}")
         return new
 
 
-# --- what we send
+# --- responses
 
 
 class Alarm(ResponseBody):
-    """An alarm as it stands."""
+    """An alarm as it is stored."""
 
     id: UUID
     owner: str
@@ -74,13 +80,13 @@ class Alarm(ResponseBody):
     cron_expr: str | None
     tz: str
     payload: AnyJson
-    url: str | None = Field(description="null: the default target.")
-    headers: dict[str, str] = Field(description="Their names; what they say is shown to nobody.")
+    url: str | None = Field(description="Where its wakes are sent; null: the default target.")
+    headers: dict[str, str] = Field(description="The names of its headers. Their values are shown to nobody.")
     max_failures: int
     idempotency_key: str | None
-    revision: int = Field(description="How often it was set under its name.")
+    revision: int = Field(description="How often an alarm of this name was set.")
     occurrence: datetime = Field(description="The instant that its next or last wake is for.")
-    next_fire_at: datetime | None = Field(description="The next attempt; null: there is none.")
+    next_fire_at: datetime | None = Field(description="When it is next delivered or tried again; null: never.")
     last_fired_at: datetime | None
     failure_count: int = Field(description="Failures in a row.")
     last_error: str | None
@@ -92,21 +98,21 @@ class Alarm(ResponseBody):
 
 class AlarmPage(ResponseBody):
     alarms: list[Alarm] = Field(description="Newest first.")
-    next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
+    next: str | None = Field(description="Send it as `after` to get the next page; null: this is the last page.")
 
 
 class Delivery(ResponseBody):
-    """One attempt to wake the URL."""
+    """One attempt to deliver a wake to the URL."""
 
     occurrence: datetime
     attempt: int
     outcome: DeliveryOutcome
     started_at: datetime
     duration: Seconds
-    status: int | None = Field(description="Of HTTP; null: there was no answer.")
+    status: int | None = Field(description="The HTTP status of the response; null: there was none.")
     error: str | None
-    answer: str = Field(description="Its first KiB.")
-    note: str | None = Field(description="What became of other occurrences.")
+    answer: str = Field(description="The first KiB of the response.")
+    note: str | None = Field(description="What happened to other occurrences.")
 
 
 class DeliveryPage(ResponseBody):
@@ -115,11 +121,11 @@ class DeliveryPage(ResponseBody):
 
 
 class WakeSecret(ResponseBody):
-    """A secret that the wakes of one owner are signed with."""
+    """A secret that signs the wakes of one owner."""
 
     secret: str
     created_at: datetime
-    expires_at: datetime | None = Field(description="null: it signs from now on.")
+    expires_at: datetime | None = Field(description="null: this is the newest secret, which does not expire.")
 
 
 class WakeSecrets(ResponseBody):

@@ -1,1 +1,1 @@
-"""Jobs over HTTP: their routes and their JSON."""
+"""The routes of jobs over HTTP, and their JSON."""

@@ -1,4 +1,4 @@
-"""How are jobs written as JSON, to us and by us?"""
+"""What does a job look like as JSON, in requests and in responses?"""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from pulse.model.jobs import BATCH_LIMIT, JobStatus, RetryPolicy
 DEFAULT_RETRY = msgspec.structs.asdict(RetryPolicy())
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Reason = Annotated[str, Field(max_length=2_000, description="Kept, and shown to people.")]
+Reason = Annotated[str, Field(max_length=2_000, description="Stored, and shown to people.")]
 
 
 class Retry(Body):
-    """How long to wait after the nth failure."""
+    """The wait after the nth failed attempt."""
 
     kind: Literal["quadratic", "exponential", "fixed", "list"] = Field(
-        "quadratic", description="base × n², base × factor^(n-1), base, or the nth of `delays`."
+        "quadratic", description="In this order: base × n², base × factor^(n-1), base, or the nth of `delays`."
     )
     base: Length = Field(default="1s", validate_default=True)
     factor: Number = Field(default=2.0, ge=1, le=100)
     delays: Annotated[list[Length], FailFast()] = Field(
-        default=[], max_length=model.MAX_ATTEMPTS, description="Of kind list: the last one is used from then on."
+        default=[], max_length=model.MAX_ATTEMPTS, description="For kind list. After its end, the last delay is used."
     )
     max_delay: Length = Field(default="1d", validate_default=True)
-    jitter: Number = Field(default=0.1, ge=0, le=1, description="A share: 0.1 spreads the wait over ±10 %.")
+    jitter: Number = Field(default=0.1, ge=0, le=1, description="A fraction: 0.1 varies the wait by ±10 %.")
 
     def read(self) -> RetryPolicy | None:
-        """None where it is the default, as a job that says nothing has it."""
+        """Return the policy; None if it is the default, as for a job without one."""
         policy = RetryPolicy(
             kind=self.kind,
             base=self.base.total_seconds(),
@@ -58,29 +58,34 @@ class Retry(Body):
 
 
 class JobTemplate(Body):
-    """What a job is, whenever it runs: the fields that a job and a schedule have in common."""
+    """The fields that a new job and the job of a schedule have in common."""
 
     task: Name = Field(examples=["send_receipt"])
     payload: AnyJson = Field(default={}, examples=[{"to": "ada@example.com"}])
     topic: str = Field("", max_length=200, description="Empty: the name of the task.")
-    priority: int = Field(0, ge=-100, le=100, description="The larger, the sooner.")
+    priority: int = Field(0, ge=-100, le=100, description="Jobs of higher priority run first.")
     max_attempts: int = Field(3, ge=1, le=model.MAX_ATTEMPTS)
     retry: Retry | None = None
-    timeout: Length | None = Field(None, description="Of one attempt.")
+    timeout: Length | None = Field(None, description="How long one attempt may take.")
     result_ttl: Length | None = Field(None, description="How long the result is kept.")
     tags: Annotated[list[Name], FailFast()] = Field(default=[], max_length=model.MAX_TAGS)
 
 
 class NewJob(JobTemplate):
-    """A job as it is submitted."""
+    """A job to submit."""
 
-    delay: Length | None = Field(None, description="Either this or `run_at`; neither: now.")
+    delay: Length | None = Field(None, description="Give this or `run_at`, not both; neither: now.")
     run_at: Instant | None = None
-    deadline: Instant | None = Field(None, description="What has not begun by then is a dead letter.")
-    unique_key: str | None = Field(None, min_length=1, max_length=model.KEY_LIMIT)
-    unique_window: Length | None = Field(None, description="None: while the job is unfinished.")
+    deadline: Instant | None = Field(None, description="A job that has not started by then becomes a dead letter.")
+    unique_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=model.KEY_LIMIT,
+        description="Only one unfinished job of the topic may have this key, or one per `unique_window`.",
+    )
+    unique_window: Length | None = Field(None, description="null: the key is held until the job is finished.")
     trace: dict[str, str] | None = Field(
-        None, max_length=model.MAX_TRACE_FIELDS, description="AssignmentBatch to the worker, such as a `traceparent`."
+        None, max_length=model.MAX_TRACE_FIELDS, description="Passed to the worker, such as a `traceparent`."
     )
 
     def read(self, job_id: UUID | None = None) -> model.NewJob:
@@ -93,7 +98,7 @@ def read_template(body: JobTemplate) -> dict[str, Any]:
 
 
 def read_field(name: str, value: Any) -> Any:  # noqa: ANN401
-    """A field of a template as the model has it."""
+    """Return the value of this field of a template as the model has it."""
     if name == "payload":
         return encode_payload(value)
     if name == "retry":
@@ -105,15 +110,15 @@ class NewJobs(Body):
     jobs: Annotated[list[NewJob], FailFast()] = Field(min_length=1, max_length=BATCH_LIMIT)
 
 
-class ReasonGiven(Body):
+class ReasonBody(Body):
     reason: Reason = ""
 
 
-# --- what we send
+# --- responses
 
 
-class RetryKept(ResponseBody):
-    """All lengths in seconds."""
+class StoredRetry(ResponseBody):
+    """A retry policy, with all lengths in seconds."""
 
     kind: str
     base: Seconds
@@ -124,7 +129,7 @@ class RetryKept(ResponseBody):
 
 
 class Job(ResponseBody):
-    """A job as it stands."""
+    """A job as it is stored."""
 
     id: UUID
     status: JobStatus
@@ -132,20 +137,20 @@ class Job(ResponseBody):
     task: str
     payload: AnyJson
     priority: int
-    attempt: int = Field(description="How often it was claimed.")
+    attempt: int = Field(description="How often the job was claimed.")
     max_attempts: int
-    refunded: int = Field(description="Claims that do not count against `max_attempts`.")
+    refunded: int = Field(description="Claims that do not count towards `max_attempts`.")
     submitted_at: datetime
     ready_at: datetime | None
     run_at: datetime
     claimed_at: datetime | None
     lease_until: datetime | None
     finished_at: datetime | None
-    locked_by: str | None = Field(description="The worker that has or had it.")
+    locked_by: str | None = Field(description="The worker that claimed the job last.")
     last_error: str | None
     result: AnyJson
     progress: AnyJson
-    retry: RetryKept | None
+    retry: StoredRetry | None
     tags: list[str]
     trace: dict[str, str] | None
     timeout: Seconds | None
@@ -153,13 +158,13 @@ class Job(ResponseBody):
     result_ttl: Seconds | None
     unique_key: str | None
     key_held_until: datetime | None
-    schedule_id: UUID | None = Field(description="Which schedule made it.")
-    scheduled_for: datetime | None = Field(description="And for which instant of its timetable.")
+    schedule_id: UUID | None = Field(description="The schedule that made the job.")
+    scheduled_for: datetime | None = Field(description="The occurrence of that schedule that the job is for.")
 
 
 class Submitted(ResponseBody):
     id: UUID
-    created: bool = Field(description="False: the first job with this key stands, and nothing was changed.")
+    created: bool = Field(description="false: `id` is an earlier job with the same key, and nothing was changed.")
 
 
 class SubmittedJobs(ResponseBody):
@@ -168,7 +173,7 @@ class SubmittedJobs(ResponseBody):
 
 class JobPage(ResponseBody):
     jobs: list[Job]
-    next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
+    next: str | None = Field(description="Send it as `after` to get the next page; null: this is the last page.")
 
 
 class Attempt(ResponseBody):
@@ -192,11 +197,13 @@ class Explanation(ResponseBody):
     job_id: UUID
     status: JobStatus
     topic: str
-    reason: str = Field(description="For programs, such as PAUSED; more may come.")
+    reason: str = Field(description="For programs, such as PAUSED; later releases may add others.")
     text: str = Field(description="For people.")
-    worker: str | None = Field(description="Who holds it, or held it last.")
-    ahead: int | None = Field(description="Jobs before it, where it waits in line and they can be counted.")
-    expected_at: datetime | None = Field(description="When it should begin, where that can be reckoned.")
+    worker: str | None = Field(description="The worker that holds the job or held it last.")
+    ahead: int | None = Field(
+        description="Jobs ahead of this one; null: it does not wait in line, or there are too many."
+    )
+    expected_at: datetime | None = Field(description="When the job should start; null: that cannot be computed.")
 
 
 def write_job(job: model.Job) -> dict[str, Any]:
@@ -206,5 +213,5 @@ def write_job(job: model.Job) -> dict[str, Any]:
 
 
 def write_retry(policy: RetryPolicy | None) -> dict[str, Any] | None:
-    """With every field: which of them are defaults is nothing to a reader."""
+    """Write a retry policy with every field, including those that have their default."""
     return None if policy is None else msgspec.structs.asdict(policy)

@@ -1,1 +1,1 @@
-"""How a request arrives over HTTP, in which limits it is read, and which are refused unread."""
+"""How HTTP requests arrive, within which limits they are read, and which of them are refused unread."""

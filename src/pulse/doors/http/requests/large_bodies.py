@@ -1,9 +1,9 @@
-"""How is a large body read, without building all that it says?
+"""How is a large body read without building everything in it?
 
-A byte of JSON may become forty in memory, and six hundred once somebody complains of each wrong item. So of a large
-body only the outline is read: the fields of its objects, each still as text. Payloads stay text for good; of the other
-fields none may be large, nor all together have too many values, and of items there may be as many as a batch has. What
-is left is built as from a small body.
+One byte of JSON may become forty in memory, and six hundred if each wrong item gets an error of its own. So of a large
+body only the outline is read: the fields of its objects, each still as text. Payloads remain text. None of the other
+fields may be large, all of them together must not have too many values, and there may be as many items as a batch has.
+Within these limits the body is then built as a small one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pulse.model.errors import BatchTooLarge, InvalidInput, InvalidPayload
 from pulse.model.jobs import BATCH_LIMIT
 from pulse.model.text import PAYLOAD_LIMIT
 
-SMALL = 16 << 10  # bytes of a body that is built as it is
-FIELD_LIMIT = 64 << 10  # bytes of a field that is no payload
-VALUES_LIMIT = 300_000  # in lists and objects of all such fields together: thirty for each job of the largest batch
+SMALL = 16 << 10  # bytes of a body that is built at once
+FIELD_LIMIT = 64 << 10  # bytes of a field that is not a payload
+VALUES_LIMIT = 300_000  # in lists and objects of all these fields together: thirty for each job of the largest batch
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.(.*)`)?", re.DOTALL)
 _items: ContextVar[int] = ContextVar("items")
@@ -33,24 +33,24 @@ _values: ContextVar[int] = ContextVar("values")
 
 
 def read_outline(model: type[BaseModel], body: bytes) -> dict[str, Any]:
-    """The body as `DECODER` would have it, with payloads as `Raw`."""
+    """Return the body as `DECODER` would read it, but with payloads as `Raw`."""
     _items.set(0)
     _values.set(0)
     try:
         outline = msgspec.json.decode(body, type=_outline_of(model))
     except msgspec.ValidationError as error:
-        msgspec.json.decode(body, type=Raw)  # what is not JSON at all is refused as that
-        raise InvalidInput(_words(str(error))) from None
+        msgspec.json.decode(body, type=Raw)  # raises another error if the body is not JSON at all
+        raise InvalidInput(_message_of(str(error))) from None
     return _build(model, outline)
 
 
 def model_of(annotation: Any) -> type[BaseModel]:  # noqa: ANN401
-    """The kind of body that a route takes, or may take."""
+    """Return the model of the body that a route takes; the body may be optional."""
     return next(kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType)  # type: ignore[no-any-return]
 
 
 def _item_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
-    """Of what this is a list, if it is one of objects."""
+    """Return the model of the items if this annotation is a list of objects."""
     [item] = get_args(annotation) if get_origin(annotation) is list else [None]
     return item if isinstance(item, type) and issubclass(item, Body) else None
 
@@ -68,9 +68,9 @@ def _outline_of(model: type[BaseModel]) -> type[Struct]:
 
 
 def _count(_: Struct) -> None:
-    """Of each object as it is read, so that the first that is too many is the last."""
+    """Count each object while it is read, so that reading stops at the first one too many."""
     _items.set(found := _items.get() + 1)
-    if found > BATCH_LIMIT + 1:  # with the one around them
+    if found > BATCH_LIMIT + 1:  # the items, and the object that holds them
         raise BatchTooLarge("items or more", BATCH_LIMIT + 1, BATCH_LIMIT)
 
 
@@ -82,30 +82,30 @@ def _build(model: type[BaseModel], outline: Struct) -> dict[str, Any]:
 def _read(name: str, annotation: Any, value: Raw | list[Struct]) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         item = _item_of(annotation)
-        assert item is not None  # or it would be text
+        assert item is not None  # the outline has lists only for lists of objects
         return [_build(item, each) for each in value]
     size = len(text := memoryview(value))
     if annotation is Any:
         if size > PAYLOAD_LIMIT:
-            raise InvalidPayload(f"{name} is larger than 1 MiB: store it elsewhere and submit a reference")
+            raise InvalidPayload(f"{name} is larger than 1 MiB: store it elsewhere, and submit a reference to it")
         return value
     if size > FIELD_LIMIT:
-        raise InvalidInput(f"{name} has {size:,} bytes: at most {FIELD_LIMIT:,} are taken")
+        raise InvalidInput(f"{name} must have at most {FIELD_LIMIT:,} bytes, not {size:,}")
     if text[0] in b"[{":
         _count_values(bytes(text))
     return DECODER.decode(value)
 
 
 def _count_values(text: bytes) -> None:
-    """Refuse the list or object with which it is too many, before it is built. A comma in a text counts as well."""
+    """Refuse a list or object that has one value too many, before it is built. A comma in a text counts as well."""
     found = 1 + sum(text.count(sign) for sign in (b",", b"[", b"{"))
     _values.set(total := _values.get() + found)
     if total > VALUES_LIMIT:
         raise InvalidInput(f"the lists of the body have more than {VALUES_LIMIT:,} values: send it in parts")
 
 
-def _words(problem: str) -> str:
-    """As they are said of a small body."""
+def _message_of(problem: str) -> str:
+    """Return the message that the same problem gives in a small body."""
     if found := _UNKNOWN.fullmatch(problem):
         place = f"{found[2]}." if found[2] else ""
         return f"{place}{found[1][:200]}: there is no such field here".replace("[", ".").replace("]", "")

@@ -1,7 +1,7 @@
-"""Where is HTTP served? By uvicorn, on a socket of ours, in the event loop that serves all the rest.
+"""Where does the HTTP server listen? uvicorn serves our own socket, in the event loop of the rest of the server.
 
-uvicorn's own main loop is left out: it wakes ten times a second to look for signals and to tell the date, and a server
-with nothing to do should do nothing.
+uvicorn's main loop does not run: it wakes up ten times a second to check for signals and to format the date, and a
+server with nothing to do should do nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 BACKLOG = 2048
-MIN_GRACE = 0.25  # seconds: for connections on which nothing is under way to close
+MIN_GRACE = 0.25  # seconds in which idle connections close
 
 
 class HttpPort:
-    """One listening HTTP server. Start it within the event loop that is to serve."""
+    """One listening HTTP server. Start it in the event loop that is to serve it."""
 
     def __init__(self, settings: Settings, app: ASGIApp, *, end_streams: Callable[[], None] = lambda: None) -> None:
-        """`end_streams` lets go of those who are answered without an end."""
+        """Create a server for this application. `end_streams` ends the responses that would never end themselves."""
         self._end_streams = end_streams
-        self.address = parse_listen(settings.http_listen, HTTP_PORT)  # with the real port once it is started
+        self.address = parse_listen(settings.http_listen, HTTP_PORT)  # has the real port once the server is started
         self.scheme = "http" if settings.tls_cert is None else "https"
         config = uvicorn.Config(
             app,
@@ -63,7 +63,7 @@ class HttpPort:
         await self._server.startup(sockets=[self._socket])
 
     async def stop(self, grace: float) -> None:
-        """Take no more requests, and end those still under way after `grace` seconds. Again, to shorten that."""
+        """Accept no more requests, and end those still running after `grace` seconds. Call it again to shorten that."""
         if self._socket is None or self._is_stopped:
             return
         self._end_streams()
@@ -74,7 +74,7 @@ class HttpPort:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    """The certificates of the gRPC port, which has checked them."""
+    """Return the options for the certificates of the gRPC port, which has checked them."""
     if settings.tls_cert is None:
         return {}
     found: dict[str, Any] = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
@@ -86,29 +86,30 @@ def _tls(settings: Settings) -> dict[str, Any]:
 def send_at_once(listener: socket.socket) -> None:
     """Let each connection of this listener send small packets at once.
 
-    The head and the body of an answer are two packets. Without this the second waits until the first is acknowledged,
-    which takes a client 40 ms. asyncio sets the option only on sockets whose protocol was named when they were made.
+    The head and the body of a response are two packets. Without this option the second waits until the client has
+    acknowledged the first, which takes 40 ms. asyncio sets the option only on sockets that were created with their
+    protocol.
     """
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _bind(address: Address) -> socket.socket:
     try:
-        family, kind, _, _, where = socket.getaddrinfo(
+        family, kind, _, _, socket_address = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         found = socket.socket(family, kind)
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             send_at_once(found)
-            found.bind(where)
+            found.bind(socket_address)
             found.setblocking(False)
         except OSError:
             found.close()
             raise
     except OSError as error:
         raise InvalidSettings(
-            f"cannot listen on {address} for HTTP ({error.strerror or error}): choose another by --http-listen or "
-            "PULSE_HTTP_LISTEN, or leave it empty for none"
+            f"cannot listen on {address} for HTTP ({error.strerror or error}): choose another with --http-listen or "
+            "PULSE_HTTP_LISTEN, or leave it empty to serve no HTTP"
         ) from error
     return found

@@ -1,10 +1,10 @@
-"""For how long may a connection stay open on which nobody finishes asking, or nobody reads the answer?
+"""How long may a connection stay open whose client does not finish its request, or does not read the response?
 
-uvicorn closes one that is silent after an answer, but waits for ever for the first request, for the rest of a head, and
-for a client to read. What is slow after its head is `Exchange`'s.
+uvicorn closes a connection that is silent after a response, but it waits for ever for the first request, for the rest
+of a head, and for a client to read. `Exchange` limits the time of a body.
 
-And how much may it take of the server's time? A turn, and then the others have theirs. Of a client that cannot be
-served nothing more is read: what still comes is thrown away, as it comes.
+This file also limits how much of the server's time a connection takes: it gets a turn, and then the others get theirs.
+Once a client cannot be served, the rest of what it sends is thrown away.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pulse.doors.http.requests.chunks import TOO_MANY, TurnedReader
 if TYPE_CHECKING:
     import asyncio
 
-LINGER = 2.0  # seconds in which a client finds its refusal, though it goes on sending
-BYTES_IN_VAIN = 64 << 20  # bytes that are taken of a body whose request is answered already
+LINGER = 2.0  # seconds in which a client that goes on sending can still read its refusal
+BYTES_IN_VAIN = 64 << 20  # bytes that are accepted of a body whose request has been answered already
 
 
 class Flow(FlowControl):
-    """Reads from the socket while uvicorn wants more, and we are not behind with what it has read."""
+    """Reads from the socket while uvicorn wants more and the parser is not behind."""
 
     is_held = False
 
@@ -49,9 +49,9 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, deadline: float, **more: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **more)
         self.conn: TurnedReader = TurnedReader()
-        self._turn: asyncio.Handle | None = None  # the next, if we are behind
-        self._farewell: asyncio.TimerHandle | None = None  # once nothing more is read
-        self._in_vain = 0  # bytes
+        self._next_turn: asyncio.Handle | None = None  # set while the parser is behind
+        self._closing: asyncio.TimerHandle | None = None  # set once nothing more is read
+        self._in_vain = 0  # bytes that came after the response
         self._deadline = deadline
         self._timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
@@ -64,35 +64,35 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_too_much(len(data)):
             self.transport.abort()
-        elif self._farewell is None:
+        elif self._closing is None:
             super().data_received(data)
             self._watch()
 
     def handle_events(self) -> None:
-        """As much as one turn holds, unless the next turn is coming anyhow."""
-        if self._turn is None:
+        """Handle the events of one turn, unless the next turn is scheduled already."""
+        if self._next_turn is None:
             self.conn.begin_turn()
             super().handle_events()
         if self.conn.is_behind:
             self._wait_for_turn()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read, if it is not answered yet, and read no more of it."""
-        if self.cycle is not None:  # nobody hears what else it says
+        """Refuse a request that cannot be read, if it has no response yet, and read no more of it."""
+        if self.cycle is not None:  # the application still handles the request, but its response is not sent
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if not self.conn.is_answered and not self.conn.is_crumbled:
+        if not self.conn.is_answered and not self.conn.has_too_many_chunks:
             super().send_400_response(msg)
             return
         if not self.conn.is_answered:
             self._refuse(TOO_MANY)
-        self._farewell = self.loop.call_later(LINGER, self.transport.close)
+        self._closing = self.loop.call_later(LINGER, self.transport.close)
         self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for waiting in (self._turn, self._farewell):
-            if waiting is not None:
-                waiting.cancel()
+        for handle in (self._next_turn, self._closing):
+            if handle is not None:
+                handle.cancel()
         self._end_watch()
         self._end_watch_of_reader()
         super().connection_lost(exc)
@@ -107,21 +107,21 @@ class Connection(H11Protocol):
 
     def _wait_for_turn(self) -> None:
         self.flow.hold()
-        if self._turn is None:
-            self._turn = self.loop.call_soon(self._take_turn)
+        if self._next_turn is None:
+            self._next_turn = self.loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._turn = None
-        if self._farewell is None and not self.transport.is_closing():
+        self._next_turn = None
+        if self._closing is None and not self.transport.is_closing():
             self.handle_events()
             self._watch()
-        if self._turn is None:
+        if self._next_turn is None:
             self.flow.release()
 
     def _is_too_much(self, size: int) -> bool:
-        """Tell whether a client has sent more after its answer than one sends that has not seen the answer yet."""
+        """Tell whether the client has sent more since its response than a client that has not read it yet would."""
         is_sending = self.conn.their_state is h11.SEND_BODY
-        is_in_vain = self._farewell is not None or (self.conn.is_answered and is_sending)
+        is_in_vain = self._closing is not None or (self.conn.is_answered and is_sending)
         self._in_vain = self._in_vain + size if is_in_vain else 0
         return self._in_vain > BYTES_IN_VAIN
 
@@ -133,7 +133,7 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(event))
 
     def _watch(self) -> None:
-        """From the first byte of a head on, and not from the last: a byte now and then does not make it longer."""
+        """Start the timer of a head at its first byte. Further bytes do not extend it."""
         if self.conn.their_state is not h11.IDLE:
             self._end_watch()
         elif self._timer is None:
@@ -145,12 +145,12 @@ class Connection(H11Protocol):
             self._timer = None
 
     def _close(self) -> None:
-        """Without an answer: there is no request that it would be to."""
+        """Close the connection without a response, since there is no complete request."""
         self._timer = None
         self.transport.close()
 
     def _watch_reader(self) -> None:
-        """Check after the deadline that some of what waits now was read: until it is, it takes memory."""
+        """Check after the deadline that the client has read some of what is buffered, which takes memory meanwhile."""
         self._end_watch_of_reader()
         unread = self.transport.get_write_buffer_size()
         self._reader_timer = self.loop.call_later(self._deadline, self._check_reader, unread)

@@ -1,8 +1,8 @@
-"""From which address does a request come, if proxies stand between?
+"""From which address does a request come if it passed through proxies?
 
-Each proxy writes at the right end of `X-Forwarded-For` who asked it. So one goes from right to left for as long as
-those who wrote are proxies of ours (`PULSE_HTTP_PROXIES`): the first who is none is the one who asks, and what stands
-left of that, they may have made up.
+Each proxy appends the address of its client to `X-Forwarded-For`. So the addresses are read from right to left, for as
+long as they belong to our own proxies (`PULSE_HTTP_PROXIES`). The first address that does not is the client's. It may
+have made up everything to the left of that.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ def address_of(request: Request, proxies: Sequence[Network]) -> str:
 
 
 def find_address(peer: str, forwarded: Sequence[str], proxies: Sequence[Network]) -> str:
-    """What cannot be read ends the way: then it is the proxy itself that asks."""
+    """Return the address of the client. An entry that cannot be read ends the search, at the proxy that wrote it."""
     found = _read(peer)
     if found is None:
         return peer
     for text in reversed(",".join(forwarded).split(",")):
         if not any(found in network for network in proxies):
             break
-        before = _read(text.strip())
-        if before is None:
+        previous = _read(text.strip())
+        if previous is None:
             break
-        found = before
+        found = previous
     return str(found)
 
 
 def _read(text: str) -> Address | None:
-    """Also with a port, as some proxies write it. An IPv4 address is one, whichever kind of socket it came through."""
+    """Read an address. Some proxies write it with a port, and an IPv6 socket writes IPv4 addresses as mapped ones."""
     if match := _WITH_PORT.fullmatch(text):
         text = match["six"] or match["four"] or ""
     try:

@@ -1,4 +1,4 @@
-"""What of a request is read, and what is refused unread?"""
+"""How much of a request's body and query is read, and which requests are refused before they are read?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from pulse.doors.http.errors import Refused
+from pulse.doors.http.errors import HttpRefusal
 from pulse.doors.http.field_types import DECODER
 from pulse.doors.http.jobs.bodies import NewJobs
 from pulse.doors.http.requests.large_bodies import SMALL, model_of, read_outline
@@ -17,56 +17,59 @@ from pulse.model.errors import InvalidInput
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
-NOTHING = (b"", b"{}")
-ONE_LIMIT = 4 << 20  # bytes of a body that is about one thing: four times its largest payload
-NO_BODY_LIMIT = 64 << 10  # bytes of a body that should not be there
+EMPTY_BODIES = (b"", b"{}")
+SINGLE_LIMIT = 4 << 20  # bytes of a body with one job, schedule or alarm: four times its largest payload
+NO_BODY_LIMIT = 64 << 10  # bytes of a body for a route that takes none
 MAX_PARAMETERS = 100
 
 
 async def read_body(route: APIRoute, request: Request) -> Request:
-    """The request with its body, within the limit and of the right type; none of it is read before it is checked."""
+    """Return the request with its body, which must be within the limit and of the right type.
+
+    The length of the body is checked before any of it is read.
+    """
     limit = limit_of(route, request.app.state.services.settings.message_limit)
     check_length(request, limit)
     body = await _read(request, limit)
     if route.body_field is None:
-        if body.strip() not in NOTHING:
+        if body.strip() not in EMPTY_BODIES:
             raise InvalidInput("this request takes no body")
     elif body:
         check_type(request)
     read = Request(request.scope, request.receive)
-    read._cookies = {}  # it takes none, and FastAPI would have them read all the same: see dashboard/cookies.py
-    read._body = body  # where Starlette keeps a body once it is read, and below what it says
+    read._cookies = {}  # no route takes cookies, but FastAPI would parse them, slowly: see dashboard/cookies.py
+    read._body = body  # Starlette keeps a body here once it is read, and its JSON in `_json`
     if body:
         read._json = decode(route, body)
     return read
 
 
 def limit_of(route: APIRoute, message_limit: int) -> int:
-    """Many jobs may be as large as a message; one thing is as large as its payload, however that is written."""
+    """Return the largest body of a route. A batch may be as large as a message; other bodies hold one payload."""
     if route.body_field is None:
         return NO_BODY_LIMIT
     is_batch = model_of(route.body_field.field_info.annotation) is NewJobs
-    return message_limit if is_batch else min(message_limit, ONE_LIMIT)
+    return message_limit if is_batch else min(message_limit, SINGLE_LIMIT)
 
 
 def decode(route: APIRoute, body: bytes) -> Any:  # noqa: ANN401
-    """JSON as the model means it: no NaN, no number cut to a double. Of a large body, payloads stay text."""
+    """Read JSON without NaN, and without cutting numbers to doubles. In a large body, payloads remain text."""
     try:
         if len(body) <= SMALL or route.body_field is None:
             return DECODER.decode(body)
         return read_outline(model_of(route.body_field.field_info.annotation), body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, "invalid_json", f"the body is not JSON: {error}") from None
+        raise HttpRefusal(400, "invalid_json", f"the body must be JSON: {error}") from None
 
 
 def check_length(request: Request, limit: int) -> None:
-    said = request.headers.get("content-length", "0")
-    if said.isdecimal() and int(said[:20]) > limit:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    """However long it says it is."""
+    """Read the body up to the limit, whatever its Content-Length says."""
     chunks, size = [], 0
     try:
         async for chunk in request.stream():
@@ -74,27 +77,27 @@ async def _read(request: Request, limit: int) -> bytes:
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
-    except ClientDisconnect:  # nobody reads the answer
-        raise Refused(400, "cut_short", "the body ended before its time") from None
+    except ClientDisconnect:  # nobody reads this response
+        raise HttpRefusal(400, "cut_short", "the client disconnected before the end of the body") from None
     return b"".join(chunks)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, "body_too_large", f"the body is larger than {limit} bytes: send it in parts")
+def _too_large(limit: int) -> HttpRefusal:
+    return HttpRefusal(413, "body_too_large", f"the body must have at most {limit} bytes: send it in parts")
 
 
 def check_type(request: Request) -> None:
-    """JSON and nothing else. A page on another site can send forms and plain text without asking; not this."""
+    """Check that the body is declared as JSON. A page of another site may send forms and plain text, but not JSON."""
     message = Message()
     message["content-type"] = request.headers.get("content-type", "")
     if message.get_content_type() != "application/json":
-        raise Refused(415, "unsupported_media_type", "the body must be JSON: send `content-type: application/json`")
+        raise HttpRefusal(415, "unsupported_media_type", "the body must be JSON: send `content-type: application/json`")
 
 
 def check_query(route: APIRoute, request: Request) -> None:
-    """An unknown parameter is refused: a misspelt filter would list everything."""
+    """Refuse unknown parameters of a query, since a misspelt filter would list everything."""
     if request.scope["query_string"].count(b"&") >= MAX_PARAMETERS:
-        raise InvalidInput(f"the query has more than {MAX_PARAMETERS} parameters")
+        raise InvalidInput(f"the query must have at most {MAX_PARAMETERS} parameters")
     known = {field.alias for field in route.dependant.query_params}
     for name in request.query_params:
         if name not in known:

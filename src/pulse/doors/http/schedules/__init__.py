@@ -1,1 +1,1 @@
-"""Schedules over HTTP: their routes and their JSON."""
+"""The routes of schedules over HTTP, and their JSON."""

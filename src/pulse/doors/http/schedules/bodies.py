@@ -1,4 +1,4 @@
-"""How are schedules written as JSON, to us and by us? As one flat object: the timetable, the policy and the job."""
+"""What does a schedule look like as JSON? It is one flat object, with the timetable, the policy and the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from pulse.doors.http.field_types import AnyJson, Body, Instant, Length, ResponseBody, Seconds, embed, fields_of
-from pulse.doors.http.jobs.bodies import JobTemplate, Name, RetryKept, read_field, read_template, write_retry
+from pulse.doors.http.jobs.bodies import JobTemplate, Name, StoredRetry, read_field, read_template, write_retry
 from pulse.model import schedules as model
 from pulse.model.jobs import JobStatus, NewJob
 from pulse.model.schedules import JOB_FIELDS, FireOutcome, ScheduleStatus
@@ -21,13 +21,13 @@ TIMED = ("kind", "cron", "every", "anchor", "run_at", "tz", "starts_at", "ends_a
 
 
 class Timetable(Body):
-    """When: one of `cron`, `every`, `run_at` and `delay`; and what to do when things are late."""
+    """A timetable, which is one of `cron`, `every`, `run_at` and `delay`, and what to do when it is late."""
 
     cron: str | None = Field(None, examples=["0 9 * * 1-5"])
     every: Length | None = None
     run_at: Instant | None = None
     delay: Length | None = None
-    tz: str = Field("UTC", description="Of the cron line; empty is UTC.", examples=["Europe/Berlin"])
+    tz: str = Field("UTC", description="Of the cron expression; empty is UTC.", examples=["Europe/Berlin"])
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     max_occurrences: int | None = Field(None, ge=1, le=1 << 30)
@@ -38,7 +38,7 @@ class Timetable(Body):
 
 
 class NewSchedule(Timetable, JobTemplate):
-    """A schedule as it is made."""
+    """A schedule to create."""
 
     name: Name = Field(examples=["daily-report"])
 
@@ -48,7 +48,7 @@ class NewSchedule(Timetable, JobTemplate):
 
 
 class ScheduleChanges(Timetable, JobTemplate):
-    """Those fields that are to be changed, and no others. A new way to say when replaces the old one."""
+    """The fields to change, and no others. A new `cron`, `every`, `run_at` or `delay` replaces the old timetable."""
 
     task: Name = ""
 
@@ -56,29 +56,29 @@ class ScheduleChanges(Timetable, JobTemplate):
         return {name: read_field(name, getattr(self, name)) for name in sorted(self.model_fields_set)}
 
 
-class Stretch(Body):
-    """The part of the past to make up for."""
+class BackfillRange(Body):
+    """The part of the past whose missed occurrences get a job."""
 
     start: Instant
     end: Instant = Field(description="Not included.")
-    limit: int = Field(100, ge=1, le=model.MAX_BACKFILLED, description="More occurrences than this are refused.")
+    limit: int = Field(100, ge=1, le=model.MAX_BACKFILLED, description="A range with more occurrences is refused.")
     dry_run: bool = False
 
 
-# --- what we send
+# --- responses
 
 
 class Schedule(ResponseBody):
-    """A schedule as it stands."""
+    """A schedule as it is stored."""
 
     id: UUID
     name: str
     status: ScheduleStatus
-    app: str | None = Field(description="Whose code declares it; null: it was made here.")
+    app: str | None = Field(description="The app whose code declares the schedule; null: it was created by a request.")
     kind: Literal["cron", "interval", "once"]
     cron: str | None
     every: Seconds | None
-    anchor: datetime | None = Field(description="From where an interval counts.")
+    anchor: datetime | None = Field(description="The instant from which an interval counts.")
     run_at: datetime | None
     tz: str
     starts_at: datetime | None
@@ -93,7 +93,7 @@ class Schedule(ResponseBody):
     topic: str
     priority: int
     max_attempts: int
-    retry: RetryKept | None
+    retry: StoredRetry | None
     timeout: Seconds | None
     result_ttl: Seconds | None
     tags: list[str]
@@ -110,11 +110,11 @@ class Schedule(ResponseBody):
 
 class SchedulePage(ResponseBody):
     schedules: list[Schedule]
-    next: str | None = Field(description="Give it as `after` for the following page; null: this was the last.")
+    next: str | None = Field(description="Send it as `after` to get the next page; null: this is the last page.")
 
 
 class Fire(ResponseBody):
-    """What became of an occurrence, or of several that were missed together."""
+    """The result of an occurrence, or of several that were missed together."""
 
     occurrence: datetime
     outcome: FireOutcome
@@ -135,8 +135,8 @@ class FirePage(ResponseBody):
 
 class Upcoming(ResponseBody):
     at: datetime
-    local: datetime = Field(description="The same instant in the schedule's zone.")
-    note: str | None = Field(description="What a clock change did to it.")
+    local: datetime = Field(description="The same instant in the schedule's time zone.")
+    note: str | None = Field(description="How a clock change moved it.")
 
 
 class Preview(ResponseBody):
@@ -144,8 +144,8 @@ class Preview(ResponseBody):
 
 
 class Backfill(ResponseBody):
-    occurrences: list[datetime] = Field(description="Those of the stretch that had no job.")
-    job_ids: list[UUID] = Field(description="Of the jobs made; none on a dry run.")
+    occurrences: list[datetime] = Field(description="The occurrences of the range that had no job.")
+    job_ids: list[UUID] = Field(description="The jobs made for them; empty for a dry run.")
     dry_run: bool
 
 

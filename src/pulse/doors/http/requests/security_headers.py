@@ -1,8 +1,8 @@
-"""Which requests are none of ours to answer, and what do all answers carry?
+"""Which requests are refused because of their `Host` or `Origin`, and which headers does every response have?
 
-Without tokens whoever reaches the port may do everything, and a browser on this machine reaches it for any page it
-shows. Two things tell such a request from a person's own: a page's own name in `Host`, if its DNS was turned to this
-machine, and its address in `Origin`.
+Without tokens everybody who reaches the port may do everything, and so may any page in a browser on this machine. Two
+headers tell the request of such a page from one that a person makes: `Host` has the page's own name, if that name was
+made to resolve to this machine (DNS rebinding), and `Origin` has the page's address.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from pulse.doors.http.errors import Refused, answer_to
+from pulse.doors.http.errors import HttpRefusal, json_error
 from pulse.doors.http.requests.protocol import LINGER
 from pulse.model.network.server_url import Address
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FOR_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})  # which come by address
-ON_EVERY_ANSWER = {
+PROBED_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})  # probes send an address as Host, not a name
+ON_EVERY_RESPONSE = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
     "cross-origin-resource-policy": "same-origin",
 }
 OVER_TLS = {"strict-transport-security": "max-age=31536000"}
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
-# What browsers and clients send as Host: a name or an address, and nothing that a parser of URLs could take apart.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# A name or an address, as browsers and clients send it, without any character that has a meaning in a URL.
 HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{0,5})?")
 
 
-class Front:
+class SecurityMiddleware:
+    """Refuses requests by their `Host` and `Origin`, and passes the others on as an `Exchange`."""
+
     def __init__(
         self,
         app: ASGIApp,
@@ -48,39 +50,40 @@ class Front:
         self._app = app
         self._has_tokens = has_tokens
         self._deadline = deadline  # seconds, for a body
-        self._hosts = hosts  # none: any, if there are tokens
-        self._is_local = not has_tokens and not has_certificates  # it listens on loopback, or would not have started
+        self._hosts = hosts  # empty: any host, if there are tokens
+        self._is_local = not has_tokens and not has_certificates  # such a server starts only on loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._deadline)
         try:
             self._check(exchange.headers, scope["path"], scope["method"])
-        except Refused as error:
-            await answer_to(error, scope["path"])(scope, exchange.receive, exchange.send)
+        except HttpRefusal as error:
+            await json_error(error, scope["path"])(scope, exchange.receive, exchange.send)
             return
-        # Matched as it was sent: a name with a slash, %2F, is one segment and not two.
+        # Routes match the path before it is decoded, so that a name with a slash, %2F, is one segment and not two.
         raw = scope["raw_path"].decode("latin-1")
         await self._app({**scope, "path": raw}, exchange.receive, exchange.send)
 
     def _check(self, headers: Headers, path: str, method: str) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._hosts and path not in FOR_PROBES and _name_of(host) not in self._hosts:
-            raise Refused(403, "forbidden_host", f"this server is not asked by the name {host!r}: see PULSE_HTTP_HOSTS")
+        if self._hosts and path not in PROBED_PATHS and _name_of(host) not in self._hosts:
+            raise HttpRefusal(403, "forbidden_host", f"this server has no host name {host!r}: see PULSE_HTTP_HOSTS")
         if self._is_local and not _is_loopback(host):
-            raise Refused(
-                403, "forbidden_host", f"without tokens, only localhost and loopback addresses are served, not {host!r}"
+            raise HttpRefusal(
+                403, "forbidden_host", f"without tokens, the host must be localhost or a loopback address, not {host!r}"
             )
-        # A link on another site may lead here; whatever changes something must come from here.
-        is_led = method in READING or headers.get("sec-fetch-site") in (None, "same-origin", "none")
-        if not self._has_tokens and (is_foreign(origin, host) or not is_led):
-            raise Refused(403, "forbidden_origin", "without tokens, pages of other sites are not served")
+        # Another site may link to our pages, but a request that changes something must come from our own pages.
+        is_allowed = method in SAFE_METHODS or headers.get("sec-fetch-site") in (None, "same-origin", "none")
+        if not self._has_tokens and (is_foreign(origin, host) or not is_allowed):
+            raise HttpRefusal(403, "forbidden_origin", "without tokens, requests from pages of other sites are refused")
 
 
 class Exchange:
-    """One request and its answer. It knows whether the whole body has come, and for how long it is waited for.
+    """One request and its response. It knows whether the whole body has arrived, and how long to wait for it.
 
-    Whoever is refused before that could go on sending for ever, so the connection is closed behind the answer: but not
-    at once, since most clients read nothing until they have sent everything, and would find only a broken connection.
+    A client that is refused before its whole body has arrived could go on sending for ever, so its connection is closed
+    after the response. It is not closed at once: most clients read nothing until they have sent everything, and would
+    only see a broken connection.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
@@ -92,12 +95,15 @@ class Exchange:
         self._has_all = self.headers.get("content-length", "0") == "0" and "transfer-encoding" not in self.headers
 
     async def receive(self) -> Message:
-        """The body, until the deadline; of one who is answered already it only matters whether they are still there."""
+        """Return the next part of the body, or raise once the deadline has passed.
+
+        After the response the deadline does not matter: this then only tells when the client disconnects.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout_at(None if self._has_all else self._until):
                 return await self._next()
         if not self._is_answered:
-            raise Refused(408, "too_slow", f"the body took longer than {self._deadline:g} s: send it faster")
+            raise HttpRefusal(408, "too_slow", f"the body took longer than {self._deadline:g} s: send it faster")
         return await self._next()
 
     async def _next(self) -> Message:
@@ -109,7 +115,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self._is_answered = True
             headers = MutableHeaders(scope=message)
-            for name, value in (ON_EVERY_ANSWER | (OVER_TLS if self._is_encrypted else {})).items():
+            for name, value in (ON_EVERY_RESPONSE | (OVER_TLS if self._is_encrypted else {})).items():
                 headers.setdefault(name, value)
             headers["date"] = formatdate(usegmt=True)
             if not self._has_all:
@@ -128,7 +134,7 @@ class Exchange:
 
 
 def is_foreign(origin: str | None, host: str) -> bool:
-    """Whether a page of another site asks; one whose address cannot be read is."""
+    """Tell whether a page of another site sends the request. An address that cannot be read is foreign."""
     if origin is None:
         return False
     try:
@@ -138,8 +144,8 @@ def is_foreign(origin: str | None, host: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    read = HOST.fullmatch(host)
-    return read is not None and Address(read["name"].strip("[]").lower(), 0).is_loopback
+    match = HOST.fullmatch(host)
+    return match is not None and Address(match["name"].strip("[]").lower(), 0).is_loopback
 
 
 def _name_of(host: str) -> str:
