@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured side by side in one run."""
+"""Holds the benchmarks of Pulse, which measure ratios side by side in one run."""

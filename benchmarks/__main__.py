@@ -1,4 +1,4 @@
-"""Runs the benchmarks side by side and prints ratios: `make bench`, or `python -m benchmarks --help`."""
+"""Run the benchmarks side by side and print ratios: `make bench`, or `python -m benchmarks --help`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> None:
         run_all(options, Settings(database_url=url, buckets=1))
         return
     state_dir = Path(tempfile.mkdtemp(prefix="pulse-bench-"))
-    quiet = {"max_wal_size": "4GB", "shared_buffers": "256MB"}  # durable, but without checkpoints in mid-run
+    quiet = {"max_wal_size": "4GB", "shared_buffers": "256MB"}  # durable, but without checkpoints during a run
     try:
         with embedded.start(state_dir, postgres=os.environ.get("PULSE_POSTGRES", "auto"), settings=quiet) as server:
             run_all(options, Settings(database_url=server.dsn))
@@ -47,12 +47,12 @@ def read_options() -> argparse.Namespace:
         "which",
         nargs="*",
         choices=["drain", "processes", "soak", "compare", "pages", []],
-        help="default: drain and processes",
+        help="the benchmarks to run (default: drain and processes)",
     )
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--finished", type=int, default=10_000_000, help="jobs, for pages")
-    parser.add_argument("--pending", type=int, default=1_000_000)
+    parser.add_argument("--finished", type=int, default=10_000_000, help="finished jobs to fill in, for pages")
+    parser.add_argument("--pending", type=int, default=1_000_000, help="waiting jobs to fill in, for pages")
     return parser.parse_args()
 
 
@@ -61,7 +61,7 @@ def run_all(options: argparse.Namespace, settings: Settings) -> None:
     run(migrate(settings))
     settings = replace(settings, notify=False)
     if not options.which or "drain" in options.which:
-        with console.status(f"drain: {options.rounds} rounds of {options.jobs:,} jobs, both ways in turn…"):
+        with console.status(f"drain: {options.rounds} rounds of {options.jobs:,} jobs, engine and bare SQL in turn…"):
             summary = run(drain.compare(settings, jobs=options.jobs, rounds=options.rounds, connections=4))
         show_drain(summary)
     if not options.which or "processes" in options.which:
@@ -73,12 +73,12 @@ def run_all(options: argparse.Namespace, settings: Settings) -> None:
             found = compare.compare(settings, jobs=options.jobs, rounds=options.rounds, latency_jobs=200)
         console.print(f"written: {compare.write(found, jobs=options.jobs, rounds=options.rounds)}")
     if "soak" in options.which:
-        with console.status("soak: finished jobs stay, or move out…"):
+        with console.status("soak: finished jobs stay in the table, or move to another…"):
             show_soak(run(soak.compare(settings, seconds=10, rounds=options.rounds)))
     if "pages" in options.which:
-        with console.status(f"pages: filling a house with {options.finished:,} finished jobs, once; minutes…"):
+        with console.status(f"pages: filling the database with {options.finished:,} finished jobs, for minutes…"):
             run(pages.fill(settings, finished=options.finished, pending=options.pending))
-        with console.status("pages: each of them, and its viewers…"):
+        with console.status("pages: requesting each page, and watching with viewers…"):
             timings, watched = run(pages.measure(settings, rounds=max(options.rounds, 20)))
         show_pages(timings, watched)
 
@@ -123,7 +123,7 @@ def show_soak(soaks: list[soak.Soak]) -> None:
     for column in ("finished jobs", "old snapshot held", "jobs/s", "last third / first"):
         table.add_column(column, justify="right")
     for design, is_pinned, rate, held_up in soak.summarize(soaks):
-        name = "stay in the table" if design == "one" else "move out"
+        name = "stay in the table" if design == "one" else "move to another"
         table.add_row(name, "yes" if is_pinned else "no", f"{rate:,.0f}", f"{held_up:.2f}")
     console.print(table)
 
@@ -138,7 +138,7 @@ def show_pages(timings: list[pages.Timing], watched: list[pages.Watched]) -> Non
     slowest = max(timings, key=lambda each: each.p95)
     verdict(f"slowest p95 ({slowest.path}), ms", slowest.p95, slowest.p95 <= PAGE_TARGET, f"≤ {PAGE_TARGET}")
     one, ten = (each.statements for each in watched)
-    console.print(f"  statements a second: {one:.1f} with one viewer, {ten:.1f} with ten")
+    console.print(f"  statements per second: {one:.1f} with one viewer, {ten:.1f} with ten")
     verdict("ten viewers / one", ten / one, ten / one <= 1.1, "≤ 1.1")
 
 

@@ -1,6 +1,7 @@
-"""How does Pulse compare with its peers on this machine? In one run, in turn, each at its best settings.
+"""How does Pulse compare with its peers on this machine?
 
-`python -m benchmarks compare` writes docs/benchmarks.md and docs/benchmarks.svg.
+They take turns in one run, each at its best settings. `python -m benchmarks compare` writes docs/benchmarks.md and
+docs/benchmarks.svg.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SLOW_PEER_JOBS = 5_000  # Procrastinate takes one job at a time: fifty thousand 
 
 
 class Comparison(NamedTuple):
-    drains: dict[str, list[float]]  # jobs a second, round by round
+    drains: dict[str, list[float]]  # jobs per second, round by round
     ceilings: list[float]
     latencies: dict[str, dict[str, float]]
     enqueues: dict[str, dict[str, float]]
@@ -67,7 +68,7 @@ def compare(settings: Settings, *, jobs: int, rounds: int, latency_jobs: int) ->
 
 
 def ask(python: Path, peer: str, *arguments: str) -> dict[str, Any]:
-    """One command of a peer's own, in its own environment."""
+    """Run a command of a peer in its own environment, and return its answer."""
     done = subprocess.run(
         [str(python), "-m", f"benchmarks.peers.{peer}_peer", *arguments],
         capture_output=True,
@@ -92,7 +93,7 @@ def describe(found: Comparison, *, jobs: int, rounds: int) -> str:
     pulse = statistics.median(found.drains["pulse"])
     ratios = [rate / top for rate, top in zip(found.drains["pulse"], found.ceilings, strict=True)]
     top = statistics.median(found.ceilings)
-    rows = [f"| bare SQL, the same moves | {top:,.0f} | {statistics.median(ratios):.2f} | | | |"]
+    rows = [f"| bare SQL, the same operations | {top:,.0f} | {statistics.median(ratios):.2f} | | | |"]
     for who, rates in found.drains.items():
         beside = statistics.median(a / b for a, b in zip(found.drains["pulse"], rates, strict=True))
         late, put = found.latencies[who], found.enqueues[who]
@@ -122,7 +123,7 @@ line, in an idle system, at 20 jobs a second. `pulse bench --help` lists what yo
 
 
 def draw(rates: dict[str, float]) -> str:
-    """A bar for each, longest first."""
+    """Return a chart as SVG, with a bar for each rate, the longest first."""
     longest = max(rates.values())
     ordered = sorted(rates.items(), key=lambda item: -item[1])
     bars = "".join(

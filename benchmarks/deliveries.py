@@ -1,6 +1,6 @@
-"""How many wakes does one process deliver, beside a bare aiohttp session that POSTs the same bytes there?
+"""How many alarms does one process deliver, compared with a bare aiohttp session that posts the same bytes?
 
-`python -m benchmarks.deliveries [uvloop]`. The endpoint is a process of its own that does as little as an endpoint can.
+Run `python -m benchmarks.deliveries [uvloop]`. The endpoint is a process of its own that does as little as possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Endpoint(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.received += data
         _, end, rest = self.received.partition(b"\r\n\r\n")
-        size = len(BODY)  # every request is one and the same
+        size = len(BODY)  # all requests are equal
         if end and len(rest) >= size:
             self.received = rest[size:]
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -71,7 +71,7 @@ async def bare(url: str) -> float:
         return await rate_of(post)
 
 
-async def ours(url: str) -> float:
+async def pulse(url: str) -> float:
     wake, secrets = WakeRequest("wake_1", url, BODY, {}), [new_secret()]
     async with Deliverer(Settings(alarm_networks="127.0.0.0/8")) as deliverer:
 
@@ -89,8 +89,8 @@ def main() -> None:
     server.start()
     url = f"http://127.0.0.1:{ports.get()}/wake"
     ratios = []
-    for _ in range(ROUNDS):  # in turn, so that what else the machine does falls on both
-        before, delivered, after = run(bare(url)), run(ours(url)), run(bare(url))
+    for _ in range(ROUNDS):  # both take turns, so that other load on the machine affects both
+        before, delivered, after = run(bare(url)), run(pulse(url)), run(bare(url))
         ratios.append(delivered * 2 / (before + after))
         print(f"bare {(before + after) / 2:7,.0f}/s   delivered {delivered:7,.0f}/s   {ratios[-1]:.2f}")
     print(f"median {statistics.median(ratios):.2f}")

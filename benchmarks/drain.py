@@ -1,4 +1,4 @@
-"""How much of bare SQL's speed does the engine keep? Claim 100, complete 100, no handler, both ways in turn."""
+"""How fast is the engine beside bare SQL? Both claim and complete 100 jobs at a time, in turn, without handlers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAYLOAD = '{"order_id": "6f1f6b0e-8f4b-4c40-9df4-0d2c54b34c5a", "to": "someone@e
 
 
 class Round(NamedTuple):
-    """One backlog drained by each, in slices taken in turn."""
+    """One backlog, drained by the engine and by bare SQL in slices that take turns."""
 
     jobs: int
     engine_seconds: float
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 async def compare(settings: Settings, *, jobs: int, rounds: int, connections: int) -> Summary:
-    """The engine and bare SQL on the same machine at the same time, or as near to it as can be."""
+    """Compare the engine and bare SQL on the same machine and as nearly as possible at the same time."""
     settings = replace(settings, pool_size=connections, notify=False)
     admin = await asyncpg.connect(settings.database_url)
     found = [await drain_both(admin, settings, jobs, connections) for _ in range(rounds)]
@@ -58,7 +58,7 @@ async def compare(settings: Settings, *, jobs: int, rounds: int, connections: in
 
 
 async def drain_both(admin: Any, settings: Settings, jobs: int, connections: int) -> Round:
-    """In slices of a tenth of a second, because what else the machine does comes and goes within seconds."""
+    """Drain both in slices of a tenth of a second, because other load on the machine changes within seconds."""
     await fill(admin, settings, jobs)
     await fill_lean(admin, jobs)
     conns = [await asyncpg.connect(**connect_options(settings)) for _ in range(connections)]
@@ -83,7 +83,7 @@ async def drain_both(admin: Any, settings: Settings, jobs: int, connections: int
 
 
 class Left:
-    """How many jobs of a slice nobody has claimed yet."""
+    """Counts the jobs of a slice that are not claimed yet."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -115,7 +115,7 @@ async def consume_lean(conn: Any, left: Left) -> None:
 
 
 async def count_transactions(admin: Any, settings: Settings, jobs: int, connections: int) -> tuple[int, int]:
-    """What one drain by the engine costs the server; not timed."""
+    """Count the transactions and rollbacks of one drain by the engine, which is not timed."""
     await fill(admin, settings, jobs)
     before = await transactions(admin)
     async with await Database.connect(settings) as database:
@@ -126,23 +126,23 @@ async def count_transactions(admin: Any, settings: Settings, jobs: int, connecti
 
 
 async def fill(admin: Any, settings: Settings, jobs: int) -> None:
-    """The same fresh backlog for both."""
+    """Fill the tables with a new backlog, the same for both."""
     await admin.execute("truncate pulse.jobs, pulse.tallies, pulse.counts, pulse.attempts")
     async with await Database.connect(settings) as database:
         producer = Engine(database, buckets=1).jobs
         for start in range(0, jobs, 5_000):
             await producer.submit([NewJob(task="bench", payload=PAYLOAD)] * min(5_000, jobs - start))
-    await settle(admin, "pulse.jobs")
+    await vacuum(admin, "pulse.jobs")
 
 
 async def fill_lean(admin: Any, jobs: int) -> None:
     await admin.execute(LEAN["create_schema"].sql)
     await admin.execute(LEAN["fill"].sql, "bench", jobs)
-    await settle(admin, "lean.jobs")
+    await vacuum(admin, "lean.jobs")
 
 
-async def settle(admin: Any, table: str) -> None:
-    """On disk, vacuumed and analysed, so that both ways start alike and pay alike for the first touch of a page."""
+async def vacuum(admin: Any, table: str) -> None:
+    """Vacuum, analyze and write everything to disk, so that both start in the same state."""
     await admin.execute(f"vacuum (analyze) {table}")
     await admin.execute("checkpoint")
 

@@ -1,6 +1,6 @@
--- The leanest drain we could write: the same columns, the same durable moves (claim with lease, attempt and fence;
--- complete with result, guarded by the fence), and nothing else. No pause, no deadline, no low-water mark, no seats,
--- no tallies, no unique keys, no indexes but the two that the moves need; complete waits for locked rows.
+-- The leanest drain we could write: the same columns, the same durable operations (claim with lease, attempt and fence;
+-- complete with result, guarded by the fence), and nothing else. It has no pauses, no deadlines, no low-water marks, no
+-- workers, no tallies, no unique keys, and only the two indexes that it needs; complete waits for locked rows.
 
 -- name: create_schema()
 drop schema if exists lean cascade;

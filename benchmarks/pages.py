@@ -1,7 +1,8 @@
-"""How long does each page of the dashboard take over a full house, and what do ten viewers cost?
+"""How long does each page of the dashboard take over a large database, and what do ten viewers cost?
 
 A schema is filled once with ten million finished and a million waiting jobs; the server, the client and the database
-share this machine. Then every page and filter is asked for again and again, and its stream is watched by one and ten.
+share this machine. Then every page and filter is requested repeatedly, and the stream is watched by one and ten
+viewers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from pulse.store.statements import parse
 SQL = Path(__file__).parent / "pages.sql"
 TOPICS = 20
 PORTION = 500_000
-WATCHED = 20.0  # seconds
-WARM = 2  # requests that are not counted: plans, templates and caches of a first time
+WATCH_SECONDS = 20.0
+WARM_UP = 2  # requests that are not counted, which fill plans, templates and caches
 
 
 class Timing(NamedTuple):
@@ -40,11 +41,11 @@ class Timing(NamedTuple):
 
 class Watched(NamedTuple):
     viewers: int
-    statements: float  # a second, of the whole server
+    statements: float  # per second, of the whole server
 
 
 async def fill(settings: Settings, *, finished: int, pending: int) -> None:
-    """As quickly as it goes: nobody is watching yet. Nothing, if it was done before."""
+    """Fill the tables, unless that was done before."""
     conn = await asyncpg.connect(settings.database_url)
     statements = {found.name: found for found in parse(SQL.read_text(), settings.schema)}
     try:
@@ -63,7 +64,7 @@ async def fill(settings: Settings, *, finished: int, pending: int) -> None:
         for status, number in kinds.items():
             for first in range(1, number + 1, PORTION):
                 last = min(first + PORTION - 1, number)
-                # Each portion spans the whole week, so that states and topics stand mixed, as they do in life.
+                # Each portion spans the whole week, so that states and topics are mixed, as in production.
                 await conn.execute(
                     statements["fill_jobs"].sql,
                     *ordered(
@@ -97,7 +98,7 @@ def ordered(parameters: tuple[str, ...], given: dict[str, Any]) -> list[Any]:
 
 
 async def paths(settings: Settings) -> list[str]:
-    """Every page, and the jobs by each filter."""
+    """Return the path of every page, and of the list of jobs with each filter."""
     conn = await asyncpg.connect(settings.database_url)
     try:
         job = await conn.fetchval("select id from pulse.jobs where status = 'DEAD_LETTERED' limit 1")
@@ -136,10 +137,10 @@ async def measure(settings: Settings, *, rounds: int) -> tuple[list[Timing], lis
 async def ask(client: httpx.AsyncClient, path: str, rounds: int) -> Timing:
     took: list[float] = []
     status = 0
-    for number in range(rounds + WARM):
+    for number in range(rounds + WARM_UP):
         began = time.perf_counter()
         answer = await client.get(path, headers={"accept": "text/html"})
-        if number >= WARM:
+        if number >= WARM_UP:
             took.append((time.perf_counter() - began) * 1_000)
         status = answer.status_code
     took.sort()
@@ -147,7 +148,7 @@ async def ask(client: httpx.AsyncClient, path: str, rounds: int) -> Timing:
 
 
 async def watch(client: httpx.AsyncClient, viewers: int) -> Watched:
-    """What the server asks of its database while so many look at the first page."""
+    """Count the statements of the server while this many viewers watch the first page."""
     asked: Counter[str] = Counter()
     rows = Connection.rows
 
@@ -158,17 +159,17 @@ async def watch(client: httpx.AsyncClient, viewers: int) -> Watched:
     async with AsyncExitStack() as stack:
         for _ in range(viewers):
             answer = await stack.enter_async_context(client.stream("GET", "/live", timeout=None))
-            stack.push_async_callback(cancelled(asyncio.create_task(read(answer))))
+            stack.push_async_callback(cancel_later(asyncio.create_task(read(answer))))
         await asyncio.sleep(2)
         Connection.rows = counted  # type: ignore[method-assign,assignment]
         try:
-            await asyncio.sleep(WATCHED)
+            await asyncio.sleep(WATCH_SECONDS)
         finally:
             Connection.rows = rows  # type: ignore[method-assign]
-    return Watched(viewers, sum(asked.values()) / WATCHED)
+    return Watched(viewers, sum(asked.values()) / WATCH_SECONDS)
 
 
-def cancelled(task: asyncio.Task[None]) -> Any:
+def cancel_later(task: asyncio.Task[None]) -> Any:
     async def end() -> None:
         task.cancel()
         await asyncio.wait([task])

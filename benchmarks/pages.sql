@@ -1,4 +1,4 @@
--- A house that has been lived in: what `python -m benchmarks pages` fills an empty schema with, once.
+-- The rows with which `python -m benchmarks pages` fills an empty schema, once.
 
 -- name: fill_jobs(status, topics, first, last, newest)
 -- Jobs of one state over the last week. Every hundredth has an error to search for, every tenth a tag.

@@ -1,7 +1,7 @@
-"""Should finished jobs leave the hot table? Sustained submit, claim and complete, both ways in turn.
+"""Should finished jobs leave the hot table? `python -m benchmarks soak` compares both designs in turn.
 
-With and without an old snapshot held elsewhere, which keeps vacuum from removing anything. Bare SQL on the real
-columns, so that only the design differs. `python -m benchmarks soak`.
+It submits, claims and completes jobs for a while, with and without an old snapshot held elsewhere, which keeps vacuum
+from removing anything. It uses bare SQL on the real columns, so that only the design differs.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Run:
 
 
 def summarize(soaks: list[Soak]) -> list[tuple[str, bool, float, float]]:
-    """For each design and case: the median rate, and how the last third went against the first."""
+    """Return for each design and case the median rate, and the last third as a share of the first."""
     return [
         (
             design,

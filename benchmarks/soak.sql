@@ -1,5 +1,5 @@
--- Two ways to keep finished jobs, on the same columns and with the same durable moves, for benchmarks/soak.py:
--- "one" updates the row where it stands, "move" deletes it from the hot table and inserts it into another.
+-- Two ways to keep finished jobs, on the same columns and with the same durable operations, for benchmarks/soak.py:
+-- "one" updates the row in its table, "move" deletes it from the hot table and inserts it into another.
 
 -- name: create_schema()
 drop schema if exists soak cascade;

@@ -1,4 +1,4 @@
-"""How is a peer measured? The same scenarios, clock and answer for each. Runs on the peers' Python, without Pulse."""
+"""How is a peer measured? With the same scenarios, clock and answer for each, on the peers' Python, without Pulse."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any, Protocol
 import asyncpg
 import uvloop
 
-# What benchmarks/drain.py gives to Pulse. It cannot be imported from there: Pulse is not installed here.
+# The payload of benchmarks/drain.py, which cannot be imported, because Pulse is not installed here.
 PAYLOAD = '{"order_id": "6f1f6b0e-8f4b-4c40-9df4-0d2c54b34c5a", "to": "someone@example.com", "retries": 3}'
-CHUNK = 5_000  # jobs per call when many are submitted at once, as benchmarks/drain.py does for Pulse
-WARM_UP = 20  # jobs before a latency counts, so that every statement is prepared
+CHUNK = 5_000  # jobs per call when many are submitted at once, as in benchmarks/drain.py for Pulse
+WARM_UP = 20  # jobs that are not measured, so that every statement is prepared
 PATIENCE = 30.0  # seconds for one job to reach an idle worker
 
 
 class Start:
-    """Holds a worker that is up and connected until it is told to go, and remembers when its last job was done."""
+    """Holds a connected worker back until the start, and records when its last job was done."""
 
     def __init__(self) -> None:
         self.was_given = False
@@ -35,11 +35,11 @@ class Start:
             return
         print("ready", flush=True)
         if not await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
-            sys.exit("nobody is left to give the start")
+            sys.exit("the process that measures has ended before the start")
         self.was_given = True
 
     def done(self) -> None:
-        """Postgres has confirmed that jobs are done."""
+        """Record that Postgres has confirmed jobs as done."""
         self.last_done_at = time.monotonic()
 
 
@@ -50,10 +50,10 @@ class Producer(Protocol):
 
 
 class Peer(Protocol):
-    """What a peer tells about itself. Its tables are in a schema of its name."""
+    """A job queue to measure. Its tables are in a schema of its name."""
 
     name: str
-    module: str  # what `python -m` runs
+    module: str  # for `python -m`
     tables: tuple[str, ...]
     count_done: str  # SQL
 
@@ -66,10 +66,10 @@ class Peer(Protocol):
     def producer(self, dsn: str) -> AbstractAsyncContextManager[Producer]: ...
 
     async def drain(self, options: argparse.Namespace, start: Start) -> None:
-        """One process: wait for `start` before the first claim, return when nothing is left."""
+        """Drain the queue in this process: wait for `start` before the first claim, return when no job is left."""
 
     async def serve(self, dsn: str, on_job: Callable[[], None]) -> None:
-        """An idle worker: call `on_job` in the handler of each job, until cancelled."""
+        """Run an idle worker that calls `on_job` in the handler of each job, until cancelled."""
 
 
 def main(peer: Peer) -> None:
@@ -81,15 +81,15 @@ def main(peer: Peer) -> None:
 def read_options(peer: Peer) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {peer.module}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="install|drain|latency|enqueue")
-    commands.add_parser("install", help="drop the peer's schema and make it anew")
-    for drain in (commands.add_parser("drain", help="a backlog, by some processes"), commands.add_parser("work")):
+    commands.add_parser("install", help="drop the peer's schema and create it anew")
+    for drain in (commands.add_parser("drain", help="drain a backlog"), commands.add_parser("work")):
         drain.add_argument("--jobs", type=int, default=20_000)
         drain.add_argument("--processes", type=int, default=2)
         peer.add_options(drain)
-    latency = commands.add_parser("latency", help="from the call that submits to the handler in an idle worker")
+    latency = commands.add_parser("latency", help="measure from the submitting call to the handler in an idle worker")
     latency.add_argument("--jobs", type=int, default=500)
     latency.add_argument("--rate", type=float, default=50.0, help="jobs per second")
-    enqueue = commands.add_parser("enqueue", help="one at a time, and many at once")
+    enqueue = commands.add_parser("enqueue", help="submit jobs one at a time, and many at once")
     enqueue.add_argument("--jobs", type=int, default=5_000)
     for command in commands.choices.values():
         command.add_argument("dsn")
@@ -108,7 +108,7 @@ async def drain(peer: Peer, options: argparse.Namespace) -> dict[str, Any]:
     await clear(peer, admin)
     async with peer.producer(options.dsn) as producer:
         await producer.submit_many(options.jobs)
-    await settle(peer, admin)
+    await vacuum(peer, admin)
     seconds = await time_workers(peer, options)
     done = await admin.fetchval(peer.count_done)
     if done != options.jobs:
@@ -117,11 +117,11 @@ async def drain(peer: Peer, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def time_workers(peer: Peer, options: argparse.Namespace) -> float:
-    """From the word to the last job done, by the monotonic clock, which all processes of a machine share."""
+    """Return the seconds from the start to the last job done, by the monotonic clock that all processes share."""
     workers = [await start_worker(peer) for _ in range(options.processes)]
     try:
         for worker in workers:
-            await next_line(worker)  # it is ready
+            await next_line(worker)  # the worker is ready
         started_at = time.monotonic()
         for worker in workers:
             worker.stdin.write(b"go\n")
@@ -129,23 +129,23 @@ async def time_workers(peer: Peer, options: argparse.Namespace) -> float:
     finally:
         for worker in workers:
             with suppress(ProcessLookupError):
-                worker.terminate()  # after an error; one that has answered is done anyway
+                worker.terminate()  # matters after an error only: a worker that has answered ends by itself
             await worker.wait()
     return max((each for each in last_done if each is not None), default=started_at) - started_at
 
 
 async def start_worker(peer: Peer) -> Any:
-    """The same options as ours, another command."""
+    """Start this program with the same options and the command `work`."""
     command = (sys.executable, "-m", peer.module, "work", *sys.argv[2:])
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
 
 
 async def next_line(worker: Any) -> bytes:
-    said: bytes = await worker.stdout.readline()
-    if not said:
-        sys.exit(f"a worker ended with {await worker.wait()}; what it said is above")
-    return said
+    line: bytes = await worker.stdout.readline()
+    if not line:
+        sys.exit(f"a worker ended with {await worker.wait()}; its output is above")
+    return line
 
 
 async def work(peer: Peer, options: argparse.Namespace) -> float | None:
@@ -157,36 +157,36 @@ async def work(peer: Peer, options: argparse.Namespace) -> float | None:
 async def latency(peer: Peer, options: argparse.Namespace) -> dict[str, Any]:
     admin = await connect(peer, options.dsn)
     await clear(peer, admin)
-    await settle(peer, admin)
-    flights, samples = Flights(), []
+    await vacuum(peer, admin)
+    timer, samples = JobTimer(), []
     async with asyncio.TaskGroup() as group, peer.producer(options.dsn) as producer:
-        worker = group.create_task(peer.serve(options.dsn, flights.land))
+        worker = group.create_task(peer.serve(options.dsn, timer.stop))
         for _ in range(WARM_UP):
-            await flights.time(producer)
+            await timer.time(producer)
         started_at = time.monotonic()
         for number in range(options.jobs):
             await asyncio.sleep(started_at + number / options.rate - time.monotonic())
-            samples.append(await flights.time(producer))
+            samples.append(await timer.time(producer))
         seconds = time.monotonic() - started_at
         worker.cancel()
     return await answer(peer, options, admin, seconds=seconds, samples=samples)
 
 
-class Flights:
-    """One job at a time: how long from the call that submits it to its handler?"""
+class JobTimer:
+    """Measures the time from the call that submits a job to its handler, one job at a time."""
 
     def __init__(self) -> None:
-        self.landed: asyncio.Future[float] = asyncio.Future()
+        self.handled_at: asyncio.Future[float] = asyncio.Future()
 
-    def land(self) -> None:
-        if not self.landed.done():
-            self.landed.set_result(time.perf_counter())
+    def stop(self) -> None:
+        if not self.handled_at.done():
+            self.handled_at.set_result(time.perf_counter())
 
     async def time(self, producer: Producer) -> float:
-        self.landed = asyncio.Future()
+        self.handled_at = asyncio.Future()
         called_at = time.perf_counter()
         await producer.submit()
-        return await asyncio.wait_for(self.landed, PATIENCE) - called_at
+        return await asyncio.wait_for(self.handled_at, PATIENCE) - called_at
 
 
 async def enqueue(peer: Peer, options: argparse.Namespace) -> dict[str, Any]:
@@ -218,7 +218,7 @@ async def answer(
     samples: list[float] | None = None,
     many_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """The same keys in every scenario, null where there is nothing to say. Closes the connection."""
+    """Return the same keys for every scenario, null for figures it does not have, and close the connection."""
     jobs = getattr(options, "jobs", None)
     server = await server_settings(admin)
     await admin.close()
@@ -244,7 +244,7 @@ def percentiles(samples: list[float] | None) -> dict[str, float | None]:
 
 
 async def server_settings(admin: Any) -> dict[str, str]:
-    """What durability rests on, so that nobody need take our word for it."""
+    """Return the settings on which durability depends, so that a reader can check them."""
     names = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
     return {name: await admin.fetchval("select current_setting($1)", name) for name in names}
 
@@ -257,8 +257,8 @@ async def clear(peer: Peer, admin: Any) -> None:
     await admin.execute(f"truncate {', '.join(peer.tables)} cascade")
 
 
-async def settle(peer: Peer, admin: Any) -> None:
-    """On disk, vacuumed and analysed, as benchmarks/drain.py does for Pulse."""
+async def vacuum(peer: Peer, admin: Any) -> None:
+    """Vacuum, analyze and write everything to disk, as benchmarks/drain.py does for Pulse."""
     for table in peer.tables:
         await admin.execute(f"vacuum (analyze) {table}")
     await admin.execute("checkpoint")

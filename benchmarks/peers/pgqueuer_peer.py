@@ -1,4 +1,4 @@
-"""PgQueuer at its best: `python -m benchmarks.peers.pgqueuer_peer install|drain|latency|enqueue DSN`."""
+"""Measures PgQueuer: `python -m benchmarks.peers.pgqueuer_peer install|drain|latency|enqueue DSN`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from benchmarks.peers import harness
 
 TASK = "noop"
 PAYLOAD = harness.PAYLOAD.encode()
-HEARTBEAT = timedelta(
-    seconds=30
-)  # its default. Zero would save a task per job, but workers would run each other's jobs
+# Its default. Zero would save a task per job, but workers would run each other's jobs.
+HEARTBEAT = timedelta(seconds=30)
 IDLE_BATCH = 10  # its default; 1 and 100 were no quicker
-# Statistics are folded when somebody asks for them, not by a worker in mid-run.
+# Statistics are aggregated on demand, not by a worker during a run.
 ON_DEMAND = timedelta(0)
 IN_SCHEMA = {"search_path": "pgqueuer"}
 
@@ -61,16 +60,16 @@ class PgQueuer:
         }
 
     async def create_tables(self, dsn: str) -> None:
-        async with connected(dsn) as queries:
+        async with connect(dsn) as queries:
             await queries.install()
 
     @asynccontextmanager
     async def producer(self, dsn: str) -> AsyncIterator[Producer]:
-        async with connected(dsn) as queries:
+        async with connect(dsn) as queries:
             yield Producer(queries)
 
     async def drain(self, options: argparse.Namespace, start: harness.Start) -> None:
-        """On a pool: while one batch is claimed, the last one is reported."""
+        """Drain with a pool: while one batch is claimed, the last one is reported."""
         size = options.connections
         async with asyncpg.create_pool(options.dsn, min_size=size, max_size=size, server_settings=IN_SCHEMA) as pool:
             queries = WatchedQueries(AsyncpgPoolDriver(pool), start)
@@ -85,12 +84,13 @@ class PgQueuer:
             )
 
     async def serve(self, dsn: str, on_job: Callable[[], None]) -> None:
-        """On one connection: on a pool of 3, which asyncpg resets after each use, the median was 0.5 ms longer."""
+        """Serve with one connection: with a pool of 3, which asyncpg resets after each use, the median was 0.5 ms
+        longer."""
 
         async def handle(job: Any) -> None:
             on_job()
 
-        async with connected(dsn) as queries:
+        async with connect(dsn) as queries:
             manager = QueueManager(queries)
             manager.entrypoint(TASK)(handle)
             await manager.run(batch_size=IDLE_BATCH, heartbeat_timeout=HEARTBEAT, log_aggregation_interval=ON_DEMAND)
@@ -101,14 +101,14 @@ async def noop(job: Any) -> None:
 
 
 class WatchedQueries(Queries):  # type: ignore[misc]
-    """PgQueuer's own statements, held until the start and watched for the end: two calls per batch."""
+    """PgQueuer's own statements, held back until the start and recorded at the end: two calls per batch."""
 
     def __init__(self, driver: Any, start: harness.Start) -> None:
         super().__init__(driver)
         self.start = start
 
     async def prepare(self, batch: int) -> None:
-        """Claim for a task without jobs. Called as often as there are connections, it prepares the claim on each."""
+        """Claim for a task without jobs. Called once for each connection, it prepares the claim on each."""
         await super().dequeue(batch, {"nothing": EntrypointExecutionParameter(0)}, uuid4(), None, HEARTBEAT)
 
     async def dequeue(self, *args: Any, **options: Any) -> Any:
@@ -134,7 +134,7 @@ class Producer:
 
 
 @asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[Any]:
+async def connect(dsn: str) -> AsyncIterator[Any]:
     conn = await asyncpg.connect(dsn, server_settings=IN_SCHEMA)
     try:
         yield Queries(AsyncpgDriver(conn))

@@ -1,4 +1,4 @@
-"""Procrastinate at its best: `python -m benchmarks.peers.procrastinate_peer install|drain|latency|enqueue DSN`."""
+"""Measures Procrastinate: `python -m benchmarks.peers.procrastinate_peer install|drain|latency|enqueue DSN`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.peers import harness
 
 TASK = "noop"
 ARGUMENTS = json.loads(harness.PAYLOAD)
-# Few: on two cores, 10 jobs on 10 connections drained more slowly in every series of runs.
+# These are low because on two cores, 10 jobs on 10 connections drained more slowly in every series of runs.
 CONCURRENCY = 4
 CONNECTIONS = 2
 IN_SCHEMA = {"options": "-c search_path=procrastinate"}
@@ -34,7 +34,7 @@ class Procrastinate:
     )
 
     def add_options(self, drain: argparse.ArgumentParser) -> None:
-        drain.add_argument("--batch", type=int, help="taken as the others do, and ignored: it claims one at a time")
+        drain.add_argument("--batch", type=int, help="ignored: Procrastinate claims one job at a time")
         drain.add_argument("--concurrency", type=int, default=CONCURRENCY, help="jobs at once, per process")
         drain.add_argument("--connections", type=int, default=CONNECTIONS, help="per process")
 
@@ -57,16 +57,16 @@ class Procrastinate:
         }
 
     async def create_tables(self, dsn: str) -> None:
-        async with opened(dsn, connections=1) as app:
+        async with open_app(dsn, connections=1) as app:
             await app.schema_manager.apply_schema_async()
 
     @asynccontextmanager
     async def producer(self, dsn: str) -> AsyncIterator[Producer]:
-        async with opened(dsn, connections=1) as app:
+        async with open_app(dsn, connections=1) as app:
             yield Producer(app.task(name=TASK)(noop))
 
     async def drain(self, options: argparse.Namespace, start: harness.Start) -> None:
-        async with opened(options.dsn, connections=options.connections) as app:
+        async with open_app(options.dsn, connections=options.connections) as app:
             app.task(name=TASK)(noop)
             app.job_manager = WatchedJobs(app.connector, start)
             await app.run_worker_async(concurrency=options.concurrency, wait=False, listen_notify=False)
@@ -75,7 +75,7 @@ class Procrastinate:
         async def handle(**arguments: Any) -> None:
             on_job()
 
-        async with opened(dsn, connections=CONNECTIONS) as app:
+        async with open_app(dsn, connections=CONNECTIONS) as app:
             app.task(name=TASK)(handle)
             await app.run_worker_async(concurrency=CONCURRENCY, install_signal_handlers=False)
 
@@ -85,7 +85,7 @@ async def noop(**arguments: Any) -> None:
 
 
 class WatchedJobs(JobManager):  # type: ignore[misc]
-    """Procrastinate's own statements, held until the start and watched for the end: two calls per job of 1 ms."""
+    """Procrastinate's own statements, held back until the start and recorded at the end: two calls per job of 1 ms."""
 
     def __init__(self, connector: Any, start: harness.Start) -> None:
         super().__init__(connector)
@@ -113,9 +113,9 @@ class Producer:
 
 
 @asynccontextmanager
-async def opened(dsn: str, *, connections: int) -> AsyncIterator[Any]:
-    """An app on a pool it is given. The pool it would make asks before each statement whether the connection is alive
-    and puts a transaction around it; all its calls are single statements, so this one lets each commit by itself."""
+async def open_app(dsn: str, *, connections: int) -> AsyncIterator[Any]:
+    """Open an app on a pool of ours. Its own pool would check the connection before each statement and open a
+    transaction around it; all its calls are single statements, so with this pool each commits by itself."""
     pool: Any = AsyncConnectionPool(
         dsn, kwargs=IN_SCHEMA, min_size=connections, max_size=connections, configure=autocommit, open=False
     )
@@ -130,6 +130,6 @@ async def autocommit(conn: Any) -> None:
 
 
 if __name__ == "__main__":
-    # It warns that its app is made in the script that runs; ours is not looked up by name.
+    # It warns that its app is made in the main script, which does not matter: the app is not looked up by name.
     logging.getLogger("procrastinate.blueprints").setLevel(logging.ERROR)
     harness.main(Procrastinate())

@@ -1,7 +1,7 @@
 """Pulse: durable jobs, schedules and alarms on nothing but Postgres.
 
-The names below are loaded when first used, so that `pulse --help` and a program that only needs one of them wait for
-nothing else.
+The names below are imported when they are first used, so that `pulse --help` and programs that need only one of them
+start quickly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "errors",
 ]
 
-_HOMES = {
+_MODULES = {
     "Alarm": "pulse.model.alarms",
     "AlarmStatus": "pulse.model.alarms",
     "BlockingCallWarning": "pulse.links.blocking_calls",
@@ -77,9 +77,9 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("pulse.errors")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_MODULES[name]), name)
     globals()[name] = found
     return found
 

@@ -1,13 +1,13 @@
-"""What is pulsed made of, and in which order does it come up and go down?
+"""What is pulsed made of, and in which order do its parts start and stop?
 
-    engine      over one database, with the duties every process shares
-    waiters     those who asked to be told of the end of a job
-    doors       the services, each a translation
-    port        where they are served
-    http        the same as JSON, on a port of its own, where its packages are installed
+    engine      the use cases over one database, with the duties that every process shares
+    waiters     the calls that wait for the end of a job
+    doors       the services, each of which translates calls for the engine
+    port        the gRPC port that serves them
+    http        the same services as JSON, on a port of their own, if the packages for it are installed
 
-Going down is the other way round: balancers are told, workers and waiters move on, calls under way are finished, and
-only then do the duties end and the connections close.
+They stop in the reverse order: load balancers are told that it is not ready, workers and waiters move to another
+server, calls under way are finished, and only then do the duties end and the connections close.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
     from pulse.model.network.server_url import Address
     from pulse.settings import Settings
 
-STREAMS_GRACE = 3.0  # seconds for workers to read their last message
-CALLS_GRACE = 10.0  # seconds for calls under way; the longest statement may take 15, but then its caller asks again
+STREAMS_GRACE = 3.0  # seconds for workers to read the last message of their stream
+CALLS_GRACE = 10.0  # seconds for calls under way; a statement may take 15, but its caller tries again then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Who may call, and what for. Without one, everybody who can connect may do everything."""
+    """The rules for callers. Without a guard, everybody who can connect may do everything."""
 
-    has_tokens: bool = False  # callers must show one
+    has_tokens: bool = False  # callers must send a token
     interceptors: Sequence[Any] = ()
     check: Check = allow
-    gate: Gate | None = None  # of the HTTP door
-    caller: Callable[[], Caller] = lambda: LOCAL  # of the call under way
+    gate: Gate | None = None  # for the HTTP door
+    caller: Callable[[], Caller] = lambda: LOCAL  # returns the caller of the current call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """What hands jobs to connected workers, as far as the server has to know it."""
+    """The parts that send jobs to connected workers, as the server uses them."""
 
     servicers: Sequence[object] = ()  # the Work service
     workers: Workers = no_workers
-    submit: Submit | None = None  # a way to workers who wait; none: jobs are only stored
-    loops: Sequence[Loop] = ()  # duties of a server, beside every process's
-    run: Callable[[], Coroutine[Any, Any, None]] | None = None  # until drained
-    healths: Sequence[LoopHealth] = ()  # of that
-    drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved on
+    submit: Submit | None = None  # submits jobs straight to waiting workers; None: jobs are only stored
+    loops: Sequence[Loop] = ()  # duties of a server, beside those of every process
+    run: Callable[[], Coroutine[Any, Any, None]] | None = None  # runs until drained
+    healths: Sequence[LoopHealth] = ()  # of `run`
+    drain: Callable[[], Awaitable[None]] | None = None  # returns when the workers have moved to other servers
 
 
 OPEN = Guard()
@@ -79,13 +79,13 @@ NO_DISPATCH = Dispatch()
 
 
 class Server:
-    """One pulsed, over an engine that is open. Start it once; drain it and close it."""
+    """A server over an open engine. It is started once, then drained and closed."""
 
     def __init__(self, engine: Engine, *, guard: Guard = OPEN, dispatch: Dispatch = NO_DISPATCH) -> None:
         settings = engine.settings
         check_exposure(settings, has_tokens=guard.has_tokens)
         self.has_tokens = guard.has_tokens
-        self.name = engine.workers.server  # one name, here and beside its workers
+        self.name = engine.workers.server  # the name that lists of workers show, too
         self.is_ready = False
         self._engine = engine
         self._dispatch = dispatch
@@ -128,12 +128,12 @@ class Server:
 
     @property
     def http_address(self) -> Address | None:
-        """None: it does not serve HTTP."""
+        """Return the address of the HTTP port, or None if there is none."""
         return self._http.address if self._http else None
 
     @property
     def is_exposed(self) -> bool:
-        """Whether other machines can reach it."""
+        """Tell whether other machines can connect to this server."""
         return not all(found.is_loopback for found in (self.address, self.http_address) if found)
 
     @property
@@ -141,7 +141,7 @@ class Server:
         return self._engine.metrics
 
     async def ask_database(self) -> None:
-        """A cheap question, whose answer means that the database answers and suits us."""
+        """Raise unless the database answers a cheap query and has the right schema."""
         await self._engine.check()
 
     async def start(self) -> None:
@@ -154,7 +154,7 @@ class Server:
         self.is_ready = True
 
     async def _start_ports(self) -> None:
-        """Listen on both. If both are taken one refusal says so, so that nobody has to start twice to learn it."""
+        """Listen on both ports. If both are taken, one error names both."""
         problems = []
         for port in (self._port, self._http):
             try:
@@ -168,7 +168,7 @@ class Server:
             raise problems[0]
 
     async def drain(self, grace: float = CALLS_GRACE) -> None:
-        """Let go of everybody, each in a way that loses nothing."""
+        """Move workers and waiters to other servers and finish the calls under way, so that nothing is lost."""
         self.is_ready = False
         await self._port.drain()
         self._waiters.close()
@@ -181,14 +181,14 @@ class Server:
         await asyncio.gather(*stops)
 
     async def _drain_dispatch(self) -> None:
-        """What is claimed is still handed out; streams end when they have sent it."""
+        """Send the jobs that are claimed already; each stream ends after its last job."""
         if self._dispatch.drain is not None:
             await self._dispatch.drain()
         if self._dispatching is not None:
             await self._dispatching
 
     async def close(self) -> None:
-        """End what is left, at once."""
+        """Stop everything that still runs, at once."""
         self.is_ready = False
         await self._drain_dispatch()
         await self._stop_ports(0)
@@ -200,8 +200,10 @@ class Server:
 
 @asynccontextmanager
 async def open_server(settings: Settings, *, admitted: bytes | None = None) -> AsyncIterator[Server]:
-    """A running server; what the block has not drained is ended with it. Without a token it lets in whoever shows the
-    secret with the hash `admitted`."""
+    """Run a server for the duration of the block; it is closed at the end, whether drained or not.
+
+    If there are no tokens, it admits callers that send the secret whose hash is `admitted`.
+    """
     async with open_engine(settings, has_callers=True) as engine:
         has_tokens = await engine.tokens.has_any()
         access = Access(
@@ -249,7 +251,10 @@ def check_caller(scope: str, topic: str) -> None:
 
 
 def check_exposure(settings: Settings, *, has_tokens: bool) -> None:
-    """Refuse to let strangers in: whoever can submit a job can make a worker run it."""
+    """Refuse to listen on a public address without tokens or client certificates.
+
+    A caller who can submit jobs can make a worker run them.
+    """
     addresses = [parse_listen(settings.listen)]
     if settings.http_listen:
         addresses.append(parse_listen(settings.http_listen, HTTP_PORT))
@@ -258,6 +263,6 @@ def check_exposure(settings: Settings, *, has_tokens: bool) -> None:
         return
     raise InvalidSettings(
         f"listening on {exposed} would let everybody who can reach this machine submit and cancel jobs: "
-        "make a token first (`pulse tokens create`), or let only clients with a certificate in (PULSE_TLS_CERT, "
+        "create a token first (`pulse tokens create`), or admit only clients with a certificate (PULSE_TLS_CERT, "
         "PULSE_TLS_KEY and PULSE_TLS_CLIENT_CA), or listen on 127.0.0.1"
     )

@@ -1,8 +1,8 @@
 """Which settings exist, what are their defaults, and where do they come from?
 
-The only reader of the environment. Every field `some_name` is read from `PULSE_SOME_NAME`; the database
-is also looked for in `DATABASE_URL`, where most platforms put it. What the environment does not say may stand in a
-file: the one that `PULSE_CONFIG` names, else `pulse.toml` in the working directory.
+No other module reads the environment. Every field `some_name` is read from `PULSE_SOME_NAME`; the database is also read
+from `DATABASE_URL`, where most platforms put it. Settings that the environment does not have may be in a file: the one
+that `PULSE_CONFIG` names, else `pulse.toml` in the working directory.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ log = logging.getLogger("pulse.settings")
 
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
-MAX_BUCKETS = 4096  # an id keeps its bucket in twelve bits
-MIN_MESSAGE = 4 << 20  # what gRPC takes by default, and enough for the largest job there can be
+MAX_BUCKETS = 4096  # an id stores its bucket in twelve bits
+MIN_MESSAGE = 4 << 20  # the default limit of gRPC, and enough for the largest possible job
 MAX_MESSAGE = 1 << 30
 CONFIG_FILE = Path("pulse.toml")
-MARGIN = timedelta(seconds=15)  # of an alarm's lease beyond its deadline: for waiting and recording
-RIGHT = {
+DELIVERY_MARGIN = timedelta(seconds=15)  # by which an alarm's lease exceeds its deadline, to wait and record
+EXPECTED = {
     "int": "a whole number, such as 10",
     "bool": "true or false",
     "timedelta": 'a length of time, such as "30s" or "5m", or a number of seconds',
     "Path": "the path of a file or folder",
     "Path | None": "the path of a file or folder",
 }
-A_TEXT = "a text"
-SLIP = 2  # characters too many or too few
-ALIKE = 0.8  # how much two names must have in common for one to be a misspelling of the other
-_OTHERS = {"config", "server", "sink", "source", "cookie", "clientconfig", "binary", "latency_msec"}  # PulseAudio's
-ALSO_READ = ("config", "deploy", "test_database_url")  # that are no settings
-_told: set[str] = set()  # of the misspelt variables
-MAY_BE_EMPTY = frozenset({"http_listen"})  # of the others, an empty variable is one that was not set
-LEAST = {
+TEXT = "text"
+MAX_LENGTH_DIFFERENCE = 2  # characters that a misspelling may have more or less
+MIN_SIMILARITY = 0.8  # how similar two names must be for one to be a misspelling of the other
+PULSEAUDIO = {"config", "server", "sink", "source", "cookie", "clientconfig", "binary", "latency_msec"}  # its variables
+ALSO_READ = ("config", "deploy", "test_database_url")  # variables that are read but are not settings
+_warned: set[str] = set()  # misspelt variables that were logged
+MAY_BE_EMPTY = frozenset({"http_listen"})  # for all others, an empty variable counts as not set
+MINIMUMS = {
     "schedule_batch": 1,
     "alarm_batch": 1,
     "alarm_slots": 1,
@@ -64,104 +64,104 @@ LEAST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    database_url: str | None = field(default=None, repr=False)  # none: the embedded Postgres
-    listen_url: str | None = field(default=None, repr=False)  # none: as database_url; behind pgbouncer, a direct one
+    database_url: str | None = field(default=None, repr=False)  # None: the embedded Postgres
+    listen_url: str | None = field(default=None, repr=False)  # None: database_url; a direct URL if that is pgbouncer
     schema: str = "pulse"
-    buckets: int = 1  # used once, when the schema is made; afterwards the schema knows
+    buckets: int = 1  # used when the schema is created; the schema stores it from then on
     state_dir: Path = Path(".pulse")
-    postgres: str = "auto"  # where the embedded server's binaries come from: auto, system, wheel or a folder
+    postgres: str = "auto"  # where the embedded server's programs come from: auto, system, wheel or a folder
     pool_size: int = 4
     pgbouncer: bool = False  # transaction pooling: no prepared statements, no session settings
-    notify: bool = True  # wake other processes at once; without it they poll
-    patience: timedelta = timedelta(seconds=15)  # how long a use case outlasts a lost connection
+    notify: bool = True  # notify other processes at once; without it they poll
+    patience: timedelta = timedelta(seconds=15)  # how long a use case tries again after a lost connection
 
     lease: timedelta = timedelta(seconds=30)
-    heartbeat: timedelta = timedelta(seconds=10)  # three missed beats before a lease ends
+    heartbeat: timedelta = timedelta(seconds=10)  # a lease ends after three missed ones
     watchdog: timedelta = timedelta(seconds=10)
-    tick: timedelta = timedelta(milliseconds=500)  # polling for due jobs, where no wake-up came
+    tick: timedelta = timedelta(milliseconds=500)  # between polls for due jobs, if no notification comes
 
-    server_url: str | None = None  # for clients; none: the database itself. Several between commas
+    server_url: str | None = None  # for clients, several between commas; None: use the database directly
     token: str | None = field(default=None, repr=False)  # for clients
-    tls_ca: Path | None = None  # for clients: who vouches for the server, if nobody the system knows
+    tls_ca: Path | None = None  # for clients: the CA of the server's certificate, if it is not a public one
     listen: str = "127.0.0.1:8701"
-    tls_cert: Path | None = None  # of the server; of a client where the server wants to see one
+    tls_cert: Path | None = None  # of the server; of a client if the server requires one
     tls_key: Path | None = None
-    tls_client_ca: Path | None = None  # only clients it vouches for may connect
+    tls_client_ca: Path | None = None  # only clients with a certificate of this CA may connect
     http_listen: str = "127.0.0.1:8700"  # empty: no HTTP
-    http_hosts: str = ""  # names by which HTTP may be asked, between commas; empty: by any, once there are tokens
-    http_proxies: str = ""  # networks and addresses of proxies, between commas: these may say who asks
-    http_deadline: timedelta = timedelta(minutes=1)  # for a request to arrive: its head, and then its body
+    http_hosts: str = ""  # host names that HTTP requests may use, between commas; empty: any, once there are tokens
+    http_proxies: str = ""  # networks and addresses of proxies, between commas, which may name the client's address
+    http_deadline: timedelta = timedelta(minutes=1)  # for the head of a request to arrive, and then for its body
     message_limit: int = 16 << 20  # bytes
     calls_per_second: int = 2_000  # of one token
     streams_per_token: int = 1_000
 
-    concurrency: int = 100  # async handlers of one worker at a time
+    concurrency: int = 100  # async handlers that one worker runs at a time
     threads: int = 10  # sync handlers at a time
     processes: int = 0  # handlers in processes of their own at a time; 0: as many as there are processors
-    grace: timedelta = timedelta(seconds=25)  # what running handlers get when a worker is told to stop
+    grace: timedelta = timedelta(seconds=25)  # for running handlers to finish when a worker stops
 
-    trace_as_child: bool = False  # a job's spans are of the trace it was enqueued in; else they link to it
+    trace_as_child: bool = False  # a job's spans belong to the trace it was enqueued in; otherwise they link to it
 
-    schedule_tick: timedelta = timedelta(seconds=1)  # polling for due schedules, where no wake-up came
-    schedule_batch: int = 2_000  # of one transaction: a tenth of a second
+    schedule_tick: timedelta = timedelta(seconds=1)  # between polls for due schedules, if no notification comes
+    schedule_batch: int = 2_000  # schedules of one transaction, which takes a tenth of a second
 
-    alarm_tick: timedelta = timedelta(seconds=1)  # polling for due alarms, where no wake-up came
+    alarm_tick: timedelta = timedelta(seconds=1)  # between polls for due alarms, if no notification comes
     alarm_lease: timedelta = timedelta(minutes=2)
-    alarm_batch: int = 100  # of one claim
-    alarm_max_failures: int = 5  # retries of an alarm that does not say
-    alarm_deadline: timedelta = timedelta(seconds=15)  # of one delivery, from the first look-up to the last byte
+    alarm_batch: int = 100  # alarms of one claim
+    alarm_max_failures: int = 5  # retries of an alarm that does not set its own
+    alarm_deadline: timedelta = timedelta(seconds=15)  # for one delivery, from the DNS lookup to the last byte
     alarm_slots: int = 500  # deliveries of one process at a time
     alarm_slots_per_destination: int = 16
-    alarm_jitter: bool = False  # make each retry up to a fifth earlier; off, the ladder is exact
-    alarm_owner: str | None = None  # whose alarms a program sets that does not say
-    alarm_target: str | None = None  # where alarms go that name no URL
-    alarm_token: str | None = field(default=None, repr=False)  # for that target, as a bearer
-    alarm_networks: str = ""  # private networks and addresses that alarms may call all the same, between commas
-    alarm_ports: str = "80,443,8080,8443"  # those they may call elsewhere
-    alarm_plain_http: bool = False  # without TLS, outside those networks
+    alarm_jitter: bool = False  # make each retry up to a fifth earlier; without it the waits are exact
+    alarm_owner: str | None = None  # the owner of alarms that a program sets without one
+    alarm_target: str | None = None  # the URL of alarms that name none
+    alarm_token: str | None = field(default=None, repr=False)  # the bearer token for that target
+    alarm_networks: str = ""  # private networks and addresses that alarms may call, between commas
+    alarm_ports: str = "80,443,8080,8443"  # ports that they may call elsewhere
+    alarm_plain_http: bool = False  # allow HTTP without TLS outside those networks
 
-    redact: str = ""  # fields of payloads that nobody is shown, between commas: password,card.number
+    redact: str = ""  # fields of payloads that are never shown, between commas: password,card.number
 
     keep_completed: timedelta = timedelta(days=7)
     keep_cancelled: timedelta = timedelta(days=7)
     keep_dead_lettered: timedelta = timedelta(days=30)
-    keep_fires: timedelta = timedelta(days=90)  # what became of each occurrence of a schedule
-    keep_alarms: timedelta = timedelta(days=90)  # that have fired, failed or been cancelled
+    keep_fires: timedelta = timedelta(days=90)  # the records of each occurrence of a schedule
+    keep_alarms: timedelta = timedelta(days=90)  # alarms that have fired, failed or were cancelled
     keep_deliveries: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
         self._check_kinds()
         if not SCHEMA_NAME.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise InvalidSettings(
-                f"schema {self.schema!r} must be lower-case letters, digits and _, not start with a digit or pg_, "
-                "and be at most 48 long"
+                "schema must have 1 to 48 lower-case letters, digits and _, and must not start with a digit or pg_; "
+                f"it is {self.schema!r}"
             )
         if not 1 <= self.buckets <= MAX_BUCKETS:
             raise InvalidSettings(f"buckets must be between 1 and {MAX_BUCKETS}, not {self.buckets}")
         if self.pool_size < 1:
             raise InvalidSettings(f"pool_size must be at least 1, not {self.pool_size}")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise InvalidSettings(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name, minimum in MINIMUMS.items():
+            if getattr(self, name) < minimum:
+                raise InvalidSettings(f"{name} must be at least {minimum}, not {getattr(self, name)}")
         read_redaction(self.redact)
         self._check_lengths()
         self._check_server()
         self._check_alarms()
 
     def _check_kinds(self) -> None:
-        """Before anything is compared: what is of another kind would be refused in Python's words, or much later."""
+        """Check the types first: comparing a value of a wrong type would raise an error of Python's, or none at all."""
         for each in fields(self):
             value, kind = getattr(self, each.name), str(each.type)
             if value is None and kind.endswith(" | None"):
                 continue
-            wanted = KINDS[kind.removesuffix(" | None")]
+            wanted = TYPES[kind.removesuffix(" | None")]
             if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-                shown = f", not {value!r}" if wanted is not str else f", not of the kind {type(value).__name__}"
-                raise InvalidSettings(f"{each.name} must be {RIGHT.get(kind, A_TEXT)}{shown}")
+                found = repr(value) if wanted is not str else f"a value of type {type(value).__name__}"
+                raise InvalidSettings(f"{each.name} must be {EXPECTED.get(kind, TEXT)}, not {found}")
 
     @property
     def redaction(self) -> Redaction:
-        """What keeps marked fields out of what people read: `.json(payload)` and `.text(error, payload)`."""
+        """Return the redaction that masks the fields of `redact`: `.json(payload)` and `.text(error, payload)`."""
         return read_redaction(self.redact)
 
     def _check_alarms(self) -> None:
@@ -183,7 +183,9 @@ class Settings:
         read_hosts(self.http_hosts)
         read_proxies(self.http_proxies)
         if not MIN_MESSAGE <= self.message_limit <= MAX_MESSAGE:
-            raise InvalidSettings(f"message_limit must be {MIN_MESSAGE} to {MAX_MESSAGE} bytes")
+            raise InvalidSettings(
+                f"message_limit must be {MIN_MESSAGE} to {MAX_MESSAGE} bytes, not {self.message_limit}"
+            )
 
     def _check_lengths(self) -> None:
         for name in (
@@ -197,25 +199,30 @@ class Settings:
             "alarm_tick",
             "alarm_deadline",
         ):
-            if getattr(self, name) <= timedelta():
-                raise InvalidSettings(f"{name} must be longer than nothing")
+            if (length := getattr(self, name)) <= timedelta():
+                raise InvalidSettings(f"{name} must be longer than 0 s, not {length.total_seconds():g} s")
         for name in ("grace", *(each.name for each in fields(self) if each.name.startswith("keep_"))):
-            if getattr(self, name) < timedelta():
-                raise InvalidSettings(f"{name} cannot be less than nothing")
-        if self.alarm_lease < self.alarm_deadline + MARGIN:
+            if (length := getattr(self, name)) < timedelta():
+                raise InvalidSettings(f"{name} must be at least 0 s, not {length.total_seconds():g} s")
+        if self.alarm_lease < self.alarm_deadline + DELIVERY_MARGIN:
             raise InvalidSettings(
-                f"alarm_lease must be at least {MARGIN.seconds} s longer than alarm_deadline: a delivery that is still "
-                "under way must not be made again"
+                f"alarm_lease must be at least {DELIVERY_MARGIN.seconds} s longer than alarm_deadline, so that a "
+                "delivery under way is not repeated"
             )
         if self.heartbeat * 3 > self.lease:
-            raise InvalidSettings("lease must be at least three heartbeats long")
+            raise InvalidSettings(
+                f"lease must be at least three heartbeats long, not {self.lease.total_seconds():g} s with a heartbeat "
+                f"of {self.heartbeat.total_seconds():g} s"
+            )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:  # noqa: ANN401
-        """Read the environment, and a configuration file for what it does not say; `overrides` that are not None
-        (flags, or what the code says) win, read alike."""
+        """Read the environment, and a configuration file for settings that it does not have.
+
+        `overrides` that are not None, from flags or code, win. Text among them is read like a variable.
+        """
         kinds = {each.name: str(each.type) for each in fields(cls)}
-        tell_of_misspelt(env)
+        warn_of_misspelt(env)
         file, written = _find_config(env, kinds)
         found: dict[str, Any] = {name: _read_from_file(file, name, kinds[name], text) for name, text in written.items()}
         if url := env.get("DATABASE_URL"):
@@ -231,18 +238,18 @@ class Settings:
         try:
             return cls(**found)
         except InvalidInput as error:
-            # A value is refused by the name of its setting; whoever wrote it into a file is to know which.
+            # The error begins with the name of the setting. If its value came from the file, the error names the file.
             if str(error).partition(" ")[0].rstrip(":") not in written:
                 raise
             raise InvalidSettings(f"{error} (see {file})") from None
 
 
 def read_hosts(text: str) -> frozenset[str]:
-    """Names, without a port: browsers may be led to any."""
+    """Read host names without ports: a page of an attacker may send a browser to any port."""
     hosts = frozenset(host.strip().lower() for host in text.split(",") if host.strip())
     for host in hosts:
         if not HOST_NAME.fullmatch(host):
-            raise InvalidSettings(f"http_hosts: {host!r} is not the name of a host, such as pulse.example.org")
+            raise InvalidSettings(f"http_hosts must be names of hosts, such as pulse.example.org, not {host!r}")
     return hosts
 
 
@@ -251,56 +258,57 @@ def _find_config(env: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[Path
     path = Path(named) if named else CONFIG_FILE
     if not named and not path.is_file():
         return path, {}
-    from pulse.config_file import check_unasked, read_config  # most have none, and need not wait for a reader
+    from pulse.config_file import check_unnamed, read_config  # imported only if there is a file, to start faster
 
     found = read_config(path, kinds)
     if not named:
-        check_unasked(path, found, env)
+        check_unnamed(path, found, env)
     return path, found
 
 
 def _read_from_file(file: Path, name: str, kind: str, text: str) -> object:
-    """As `_read`, without quoting the value: it may be a secret under the wrong name."""
+    """Read a value like `_read`, but do not quote it in an error: it may be a secret under the wrong name."""
     try:
         return _read(name, kind, text)
     except InvalidSettings:
-        raise InvalidSettings(f"{file}: {name} must be {RIGHT[kind]}") from None
+        raise InvalidSettings(f"{file}: {name} must be {EXPECTED[kind]}") from None
 
 
 def suggest_setting(name: str, known: Iterable[str]) -> str:
-    """A sentence for a setting that there is not."""
+    """Return a hint for the name of a setting that does not exist."""
     from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), list(known), n=1)
-    return f"did you mean {near[0]}?" if near else "docs/reference/settings.md lists all there are"
+    return f"did you mean {near[0]}?" if near else "docs/reference/settings.md lists all settings"
 
 
-def tell_of_misspelt(env: Mapping[str, str] = os.environ, flags: Callable[[], Iterable[str]] = tuple) -> None:
-    """Log once each variable that almost names one that is read, since it would be passed over in silence.
+def warn_of_misspelt(env: Mapping[str, str] = os.environ, flags: Callable[[], Iterable[str]] = tuple) -> None:
+    """Warn once of each variable whose name is almost that of a setting, since it would be ignored silently.
 
-    The command line gives the variables of its `flags` as well. What is near to nothing is left alone: it may be the
-    user's own, and PulseAudio's begin alike.
+    The command line gives the variables of its `flags` as well. Other variables are left alone: they may be the user's
+    own, and those of PulseAudio also begin with PULSE_.
     """
     known = {*(each.name for each in fields(Settings)), *ALSO_READ}
-    own = {name.removeprefix("PULSE_").lower() for name in env if name.startswith("PULSE_")} - known - _OTHERS - _told
+    own = {name.removeprefix("PULSE_").lower() for name in env if name.startswith("PULSE_")} - known
+    own -= PULSEAUDIO | _warned
     if not own:
         return
-    from difflib import get_close_matches  # needed by few, so nobody else waits for it
+    from difflib import get_close_matches  # imported only if it is needed, to start faster
 
     known |= {name.removeprefix("PULSE_").lower() for name in flags()}
     for name in sorted(own - known):
-        alike = [each for each in sorted(known) if abs(len(each) - len(name)) <= SLIP]
-        if near := get_close_matches(name, alike, n=1, cutoff=ALIKE):
-            _told.add(name)
+        similar = [each for each in sorted(known) if abs(len(each) - len(name)) <= MAX_LENGTH_DIFFERENCE]
+        if near := get_close_matches(name, similar, n=1, cutoff=MIN_SIMILARITY):
+            _warned.add(name)
             log.warning(
-                "PULSE_%s is not a setting, so it is not read: did you mean PULSE_%s?", name.upper(), near[0].upper()
+                "PULSE_%s is not a setting and is ignored: did you mean PULSE_%s?", name.upper(), near[0].upper()
             )
 
 
 def _read_given(name: str, kind: str, value: object) -> object:
-    """What code or a flag says: as the variable would be written, or as a value."""
+    """Read a value from code or a flag: text like that of a variable, or the value itself."""
     if isinstance(value, int | float) and not isinstance(value, bool) and kind == "timedelta":
-        value = str(value)  # of seconds, as in a file
+        value = str(value)  # a number of seconds, as in a file
     return _read(name, kind, value) if isinstance(value, str) else value
 
 
@@ -308,10 +316,10 @@ def _read(source: str, kind: str, text: str) -> object:
     try:
         return READERS.get(kind, str)(text)
     except (InvalidDuration, ValueError, OverflowError):
-        raise InvalidSettings(f"{source} must be {RIGHT.get(kind, A_TEXT)}, not {text[:100]!r}") from None
+        raise InvalidSettings(f"{source} must be {EXPECTED.get(kind, TEXT)}, not {text[:100]!r}") from None
 
 
-def _flag(text: str) -> bool:
+def _read_bool(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
     if text.lower() in ("0", "false", "no", "off"):
@@ -319,10 +327,10 @@ def _flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither yes nor no")
 
 
-KINDS: dict[str, type] = {"int": int, "bool": bool, "timedelta": timedelta, "Path": Path, "str": str}
+TYPES: dict[str, type] = {"int": int, "bool": bool, "timedelta": timedelta, "Path": Path, "str": str}
 READERS: dict[str, Callable[[str], object]] = {
     "int": int,
-    "bool": _flag,
+    "bool": _read_bool,
     "timedelta": parse_duration,
     "Path": Path,
     "Path | None": Path,

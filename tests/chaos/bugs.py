@@ -118,7 +118,7 @@ def no_heartbeat() -> None:
         return []
 
     _replace(Heartbeats, "_renew", renew)
-    _replace(Heartbeats, "_fence_ourselves", lambda _: None)
+    _replace(Heartbeats, "_end_expired_runs", lambda _: None)
 
 
 @bug
@@ -188,14 +188,14 @@ def nameless_crash() -> None:
 @bug
 def broken_pool() -> None:
     """One process dies, and all the others with it, as in concurrent.futures."""
-    bury = ProcessPool._bury
+    discard = ProcessPool._discard
 
-    def bury_all(self: ProcessPool, process: Process) -> None:
+    def discard_all(self: ProcessPool, process: Process) -> None:
         for other in self._processes:
             other.kill()
-        bury(self, process)
+        discard(self, process)
 
-    _replace(ProcessPool, "_bury", bury_all)
+    _replace(ProcessPool, "_discard", discard_all)
 
 
 # --- servers

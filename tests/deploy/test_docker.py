@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.server import CALLS_GRACE, STREAMS_GRACE
 from pulse.settings import Settings
 from pulse.timing.duration import parse_duration
@@ -195,7 +195,9 @@ def container(service: str, settings: Settings, folder: Path) -> Iterator[Contai
 @pytest.mark.skipif(not can_be_first(), reason="unshare must not make namespaces here: needs root or user namespaces")
 @pytest.mark.parametrize("service", ["server", "worker"])
 def test_a_container_becomes_healthy_and_ends_when_told(service: str, settings: Settings, tmp_path: Path) -> None:
-    use(settings, lambda engine: engine.tokens.create("operator", ["admin"]))  # or the server would not listen
+    run_with_engine(
+        settings, lambda engine: engine.tokens.create("operator", ["admin"])
+    )  # or the server would not listen
 
     with container(service, settings, tmp_path) as started:
         started.wait_until_healthy()

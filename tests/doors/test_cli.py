@@ -29,7 +29,7 @@ from pulse import __version__
 from pulse.cli.exit_codes import exit_code_of
 from pulse.cli.main import cli
 from pulse.cli.output import Column, _fit, age, escape, escape_block, show_fields, show_table
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.cli.worker.banner import without_password
 from pulse.event_loop import run
 from pulse.model import errors
@@ -70,7 +70,7 @@ class Pulse:
         return call_json(*args, **self.env | env)
 
     def submit(self, **given: Any) -> UUID:
-        return use(self.settings, lambda engine: submit_one(engine, **given))
+        return run_with_engine(self.settings, lambda engine: submit_one(engine, **given))
 
     def dead_letter(self, error: str = "boom", traceback: str | None = None, **given: Any) -> UUID:
         async def work(engine: Engine) -> UUID:
@@ -80,10 +80,10 @@ class Pulse:
             _ = await engine.claims.report([report])
             return job_id
 
-        return use(self.settings, work)
+        return run_with_engine(self.settings, work)
 
     def get(self, job_id: UUID) -> Job:
-        return use(self.settings, lambda engine: engine.jobs.get(job_id))
+        return run_with_engine(self.settings, lambda engine: engine.jobs.get(job_id))
 
 
 @pytest.fixture(params=["database", "server"])
@@ -305,7 +305,7 @@ def test_a_bad_setting_is_refused_in_a_sentence(pulse: Pulse) -> None:
     result = pulse("jobs", "list", "--schema", "No Such")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: schema 'No Such' must be")
+    assert result.stderr.startswith("Error: schema must have 1 to 48")
 
 
 # What reaches the terminal
@@ -361,7 +361,7 @@ def test_in_a_pipe_nothing_is_cut(pulse: Pulse) -> None:
 
 
 def test_columns_shrink_before_they_go_and_the_least_important_goes_first() -> None:
-    columns = [Column("ID"), Column("TASK", rank=2, least=6), Column("TOPIC", rank=1, least=6)]
+    columns = [Column("ID"), Column("TASK", rank=2, min_width=6), Column("TOPIC", rank=1, min_width=6)]
     rows = [["1234567890", "a" * 20, "b" * 10]]
 
     assert _fit(columns, rows, 100) == {0: 10, 1: 20, 2: 10}
@@ -654,7 +654,7 @@ def test_what_a_limit_leaves_is_said_with_how_to_go_on(pulse: Pulse, flags: list
         pulse.dead_letter()
 
     first = pulse("jobs", "replay", *flags, "--limit", 1, "--yes").output
-    said = "1 job replayed.\nLeft by --limit 1: 2 dead letters. To go on: repeat with --after "
+    said = "1 job replayed.\nNot replayed because of --limit 1: 2 dead letters. Continue with --after "
     assert first.startswith(said)
     second = pulse("jobs", "replay", *flags, "--limit", 2, "--yes", "--after", first.removeprefix(said).strip())
     assert second.output == "2 jobs replayed.\n"
@@ -667,20 +667,20 @@ def test_an_id_cut_short_is_refused_with_what_it_should_be(pulse: Pulse, command
     refused = pulse(*command, "01998e5c-7a40")
 
     assert refused.exit_code == 2
-    assert "'01998e5c-7a40' is not the id of a job: write all 36 characters of it, as lists do." in refused.output
+    assert "'01998e5c-7a40' is not the id of a job: write all of its 36 characters." in refused.output
 
 
 def test_ids_have_nothing_to_go_on_after(pulse: Pulse) -> None:
     refused = pulse("jobs", "replay", pulse.dead_letter(), "--after", "x")
 
     assert refused.exit_code == 2
-    assert "--after goes on with a filter or with --all, not with IDs." in refused.output
+    assert "--after can be used with a filter or with --all, not with IDs." in refused.output
 
 
 def test_help_names_the_limit_of_a_replay() -> None:
     text = " ".join(call("jobs", "replay", "--help").output.split())
 
-    assert "Every dead letter, up to --limit." in text
+    assert "Replay every dead letter, up to --limit." in text
     assert "[default: 10000; x>=1]" in text
 
 
@@ -714,7 +714,7 @@ def test_a_bar_says_how_many_there_are_to_do(pulse: Pulse) -> None:
 
 def test_a_benchmark_says_on_a_terminal_what_it_measures_and_nowhere_else(settings: Settings) -> None:
     command, env = ("bench", "enqueue", "--jobs", 10), Pulse(settings).env
-    doing = "round 1 of 1, enqueue: many at once, against a bare insert"
+    doing = "round 1 of 1, enqueue: enqueueing many jobs at once, against a bare insert"
 
     shown = run_on_terminal(*command, env=env)
     as_json = run_on_terminal("--json", *command, env=env)
@@ -812,8 +812,8 @@ def test_a_pause_of_a_topic_without_jobs_says_so(pulse: Pulse) -> None:
     everything = pulse("topics", "pause", "--all")
 
     assert near.stdout.startswith("mial is paused since ")
-    assert near.stderr == "Note: there are no jobs of topic 'mial'; did you mean 'mail'?\n"
-    assert far.stderr == "Note: there are no jobs of topic 'nosuch'.\n"
+    assert near.stderr == "Note: topic 'mial' has no jobs; did you mean 'mail'?\n"
+    assert far.stderr == "Note: topic 'nosuch' has no jobs.\n"
     assert used.stderr == everything.stderr == ""
     assert near.exit_code == far.exit_code == 0
 
@@ -825,7 +825,7 @@ def test_all_topics_are_paused_at_once(pulse: Pulse) -> None:
     assert "All topics are paused since" in pulse("topics", "list").output
     assert "All topics are still paused" in pulse("topics", "resume", "mail").output
     pulse("topics", "pause", "mail")
-    assert "Still paused on their own: mail." in pulse("topics", "resume", "--all").output
+    assert "Still paused one by one: mail." in pulse("topics", "resume", "--all").output
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])

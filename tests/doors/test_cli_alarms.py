@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from pulse.cli.main import cli
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.engine.engine import open_engine
 from pulse.event_loop import run
 from pulse.model.alarms import Alarm, AlarmStatus, WakeSecret
@@ -55,10 +55,10 @@ class Pulse:
         return self.get(self.json("set", *(args or ("n", "--delay", "1h")), "--url", URL)["id"])
 
     def get(self, key: str, owner: str | None = None) -> Alarm:
-        return use(self.settings, lambda engine: engine.alarms.get(key, owner=owner))
+        return run_with_engine(self.settings, lambda engine: engine.alarms.get(key, owner=owner))
 
     def secrets(self) -> list[WakeSecret]:
-        return use(self.settings, lambda engine: engine.alarms.secrets())
+        return run_with_engine(self.settings, lambda engine: engine.alarms.secrets())
 
     def execute(self, sql: str, *args: object) -> None:
         async def work() -> None:
@@ -180,9 +180,9 @@ def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str)
 @pytest.mark.parametrize(
     ("flags", "exit_code", "says"),
     [
-        ([], 2, "when? Give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron"),
+        ([], 2, "an alarm needs a time: give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron"),
         (["--delay", "1h", "--cron", "@daily"], 2, "--delay and --cron exclude each other"),
-        (["--delay", "1h", "--tz", "UTC"], 2, "--tz goes with --cron"),
+        (["--delay", "1h", "--tz", "UTC"], 2, "--tz can be used only with --cron"),
         (["--delay", "soon"], 2, "soon"),
         (["--delay", "0s"], 1, "once alarm requires delay_seconds or fire_at"),
         (["--fire-at", "tomorrow"], 2, "invalid fire_at 'tomorrow' (want RFC3339)"),
@@ -191,7 +191,7 @@ def test_what_was_set_is_told_in_words(pulse: Pulse, args: list[str], says: str)
         (["--cron", "61 * * * *"], 1, "61"),
         (["--cron", "@daily", "--tz", "Europe/Berlim"], 1, "Europe/Berlin"),
         (["--delay", "1h", "--payload", "{"], 2, "write JSON"),
-        (["--delay", "1h", "--header", "nothing"], 2, "'nothing' is not NAME=VALUE"),
+        (["--delay", "1h", "--header", "nothing"], 2, "must be NAME=VALUE, as in x-team=billing, not 'nothing'"),
         (["--delay", "1h", "--header", "host=x"], 1, "host"),
         (["--delay", "1h", "--max-failures", "101"], 2, "101"),
         (["--delay", "1h", "--url", "https://10.0.0.1/"], 1, "10.0.0.1 is not a public address"),
@@ -243,7 +243,7 @@ def test_a_list_is_filtered_and_goes_on(pulse: Pulse) -> None:
     assert f"More: repeat with --after {first['next']}" in pulse("list", "--limit", 3).output
     assert "No alarms match." in pulse("list", "--status", "failed").output
     refused = pulse("list", "--status", "broken")
-    assert (refused.exit_code, "it is one of active, fired, failed, cancelled" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "must be one of active, fired, failed, cancelled" in refused.stderr) == (2, True)
 
 
 def test_a_table_says_how_each_stands(pulse: Pulse) -> None:
@@ -292,7 +292,7 @@ def test_a_page_has_everything_and_the_last_deliveries(pulse: Pulse) -> None:
 
 def test_deliveries_come_in_pages(pulse: Pulse) -> None:
     alarm = pulse.set("n", "--delay", "1h")
-    assert "Nobody has tried to deliver n yet." in pulse("deliveries", "n").output
+    assert "There has been no attempt to deliver n yet." in pulse("deliveries", "n").output
     for number in range(1, 4):
         pulse.log(alarm, number, "failed", error="no route to host")
 
@@ -362,7 +362,7 @@ def test_an_alarm_is_paused_resumed_fired_and_cancelled(pulse: Pulse) -> None:
 
     assert pulse("pause", "n").output == "n is paused.\n"
     assert pulse.get("n").paused_at is not None
-    assert re.fullmatch(r"n goes on; next in .*\.\n", pulse("resume", alarm.id).output)
+    assert re.fullmatch(r"n is resumed; next in .*\.\n", pulse("resume", alarm.id).output)
     assert pulse.json("resume", "n")["paused_at"] is None
     assert pulse("cancel", "n").output == "n is cancelled.\n"
     assert pulse.json("cancel", alarm.id)["status"] == "cancelled"
@@ -375,7 +375,7 @@ def test_what_is_fired_is_due_now(settings: Settings) -> None:
     pulse = Pulse(settings)  # a server would deliver it meanwhile
     alarm = pulse.set("n", "--delay", "1h")
 
-    assert pulse("fire", "n").output == "n is to be delivered now.\n"
+    assert pulse("fire", "n").output == "n will be delivered now.\n"
 
     fired = pulse.get("n")
     assert fired.next_fire_at is not None

@@ -19,7 +19,7 @@ from click.testing import Result
 from pulse.cli.main import cli
 from pulse.cli.output import Column, console, show_table
 from pulse.cli.schedules import options as schedule_options
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.engine.engine import Engine
 from pulse.event_loop import run
 from pulse.model.decisions.schedule_changes import EDITABLE
@@ -63,30 +63,30 @@ class Pulse:
         return self.get(name)
 
     def get(self, name: str = "report") -> Schedule:
-        return use(self.settings, lambda engine: engine.schedules.get(name))
+        return run_with_engine(self.settings, lambda engine: engine.schedules.get(name))
 
     def names(self, *flags: object) -> list[str]:
         return [schedule["name"] for schedule in self.json("list", *flags)["schedules"]]
 
     def job(self, job_id: object) -> Job:
-        return use(self.settings, lambda engine: engine.jobs.get(UUID(str(job_id))))
+        return run_with_engine(self.settings, lambda engine: engine.jobs.get(UUID(str(job_id))))
 
     def jobs(self) -> list[Job]:
         async def read(engine: Engine) -> list[Job]:
             return (await engine.jobs.list_page(limit=500)).jobs
 
-        return use(self.settings, read)
+        return run_with_engine(self.settings, read)
 
     def fires(self, name: str = "report") -> list[Fire]:
         async def read(engine: Engine) -> list[Fire]:
             return (await engine.schedules.fires(name)).fires
 
-        return use(self.settings, read)
+        return run_with_engine(self.settings, read)
 
     def fire_late(self, name: str, late: str) -> None:
         """Let its next occurrence have been so long ago, and fire it."""
         self.move_back(name, late)
-        use(self.settings, lambda engine: engine.duties.fires.fire_due())
+        run_with_engine(self.settings, lambda engine: engine.duties.fires.fire_due())
 
     def move_back(self, name: str, by: str) -> None:
         by = f"interval '{by}'"
@@ -275,7 +275,7 @@ def test_the_same_again_is_unchanged_and_another_is_a_conflict(pulse: Pulse) -> 
     other = pulse("create", "report", "--task", "shop.report", "--cron", "0 10 * * *")
 
     assert again.exit_code == 0
-    assert again.output.startswith("report is there already, unchanged: at 09:00 every day, UTC.\n")
+    assert again.output.startswith("report exists already, unchanged: at 09:00 every day, UTC.\n")
     assert other.exit_code == 4
     assert "another timetable and payload" in other.stderr
     assert pulse.get() == made
@@ -288,8 +288,8 @@ def test_what_is_over_does_not_begin_again_unsaid(pulse: Pulse) -> None:
 
     lines = lines_of(pulse("create", *once))
 
-    assert lines[0].startswith("reminder is there already, unchanged: once, at ")
-    assert lines[1:] == ["Nothing is to come, because it is COMPLETED."]
+    assert lines[0].startswith("reminder exists already, unchanged: once, at ")
+    assert lines[1:] == ["It has no more occurrences, because it is COMPLETED."]
 
 
 def test_create_in_json(pulse: Pulse) -> None:
@@ -304,7 +304,7 @@ def test_create_in_json(pulse: Pulse) -> None:
     ("flags", "code", "words"),
     [
         (["--cron", "@daily"], 2, "--task"),
-        (["--task", "t"], 2, "when? Give --cron '0 9 * * 1-5', --every 15m"),
+        (["--task", "t"], 2, "a schedule needs a time: give --cron '0 9 * * 1-5', --every 15m"),
         (["--task", "t", "--cron", "@daily", "--every", "5m"], 2, "--cron and --every exclude each other"),
         (
             ["--task", "t", "--run-at", "2100-01-01T00:00:00Z", "--delay", "5m"],
@@ -327,7 +327,7 @@ def test_create_in_json(pulse: Pulse) -> None:
         ([*DAILY, "--priority", "101"], 2, "-100<=x<=100"),
         ([*DAILY, "--max-occurrences", "0"], 2, "x>=1"),
         ([*DAILY, "--payload", "{to"], 2, """write an object, as in '{"to": "ada"}'"""),
-        ([*DAILY, "--payload", "[1]"], 2, "arguments go by their names"),
+        ([*DAILY, "--payload", "[1]"], 2, "must be an object with arguments by name"),
         ([*DAILY, "--topic", "*"], 1, "stands for all topics"),
     ],
 )
@@ -348,7 +348,7 @@ def test_only_what_is_given_changes(pulse: Pulse) -> None:
     result = pulse("edit", "report", "--overlap", "skip", "--topic", "mail")
 
     after = pulse.get()
-    assert result.output.startswith("report is changed: at 09:00 every day, Asia/Tokyo.\nNext:\n")
+    assert result.output.startswith("Changed report: at 09:00 every day, Asia/Tokyo.\nNext:\n")
     assert (after.overlap, after.job.topic) == (Overlap.SKIP, "mail")
     assert (after.timed, after.next_run_at) == (before.timed, before.next_run_at)
     assert (after.job.payload, after.job.tags) == (before.job.payload, before.job.tags)
@@ -393,7 +393,7 @@ def test_what_is_there_can_be_taken_away(pulse: Pulse) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        ([], 2, "change what?"),
+        ([], 2, "nothing to change"),
         (["--ends-at", "2101-01-01T00:00:00Z", "--no-ends-at"], 2, "--ends-at and --no-ends-at exclude each other"),
         (["--tag", "a", "--no-tag"], 2, "--tag and --no-tag exclude each other"),
         (["--cron", "@daily", "--every", "5m"], 2, "--cron and --every exclude each other"),
@@ -464,7 +464,7 @@ def test_a_schedule_is_deleted_and_its_jobs_stay(pulse: Pulse) -> None:
 def test_the_jobs_and_the_log_of_a_schedule_are_found_by_its_id_once_it_is_deleted(pulse: Pulse) -> None:
     made = pulse.create()
     job_id = pulse("trigger", "report").output.strip()
-    use(pulse.settings, lambda engine: engine.jobs.submit([a_new_job()]))
+    run_with_engine(pulse.settings, lambda engine: engine.jobs.submit([a_new_job()]))
 
     def jobs_of(schedule: object) -> list[str]:
         found = call_json("jobs", "list", "--schedule", schedule, **pulse.env)
@@ -562,7 +562,7 @@ def test_a_pause_is_not_a_state_and_where_to_look_is_said() -> None:
     result = call("schedules", "list", "--status", "paused")
 
     assert result.exit_code == 2
-    assert "one of active, completed, broken, disabled. Those that are paused: --paused." in result.stderr
+    assert "one of active, completed, broken, disabled, not 'paused'. For paused ones use --paused." in result.stderr
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -593,7 +593,7 @@ def test_a_schedule_is_shown_with_all_there_is(pulse: Pulse) -> None:
         if name not in ("every", "run_at", "delay"):  # which a cron schedule does not have
             assert re.search(rf"^{name} ", output, re.MULTILINE), name
     assert re.search(r"^status +ACTIVE, paused", output, re.MULTILINE)
-    assert re.search(r"^owner +made here, not in code", output, re.MULTILINE)
+    assert re.search(r"^owner +created by hand, not in code", output, re.MULTILINE)
     assert re.search(r"^means +at 09:00 every day, Europe/Berlin", output, re.MULTILINE)
     assert re.search(r"^jitter +1m30s", output, re.MULTILINE)
     assert re.search(r"^tags +a, b", output, re.MULTILINE)
@@ -671,7 +671,7 @@ def test_one_that_is_over_has_none(pulse: Pulse) -> None:
     pulse.create("s", "--task", "t", "--delay", "1h")
     pulse.fire_late("s", "2 hours")
 
-    assert ": nothing is to come.\n" in pulse("preview", "s").output
+    assert ": no more occurrences.\n" in pulse("preview", "s").output
 
 
 CLOCKS_CHANGE = ("preview", "--cron", "30 2 8-14 3 *", "--tz", "America/New_York", "-n", 7)
@@ -720,7 +720,7 @@ def test_nor_one_that_answers_and_the_clock_it_goes_by_is_said() -> None:
 
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 12
-    assert "by the clock of this machine" in result.stderr
+    assert "so the clock of this machine is used" in result.stderr
 
 
 def test_where_there_is_a_database_its_clock_decides(pulse: Pulse) -> None:
@@ -739,10 +739,10 @@ def test_where_there_is_a_database_its_clock_decides(pulse: Pulse) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        ([], 2, "Give either a NAME, or --cron"),
-        (["report", "--every", "5m"], 2, "Give either a NAME, or --cron"),
-        (["--cron", "@daily", "--every", "5m"], 2, "Give either a NAME, or --cron"),
-        (["report", "--tz", "UTC"], 2, "a schedule has its own zone"),
+        ([], 2, "give either a NAME, or --cron"),
+        (["report", "--every", "5m"], 2, "give either a NAME, or --cron"),
+        (["--cron", "@daily", "--every", "5m"], 2, "give either a NAME, or --cron"),
+        (["report", "--tz", "UTC"], 2, "a schedule has its own time zone"),
         (["--cron", "@daily", "-n", "1001"], 2, "1<=x<=1000"),
         (["--cron", "@dayly"], 1, "unknown descriptor '@dayly'"),
         (["--cron", "@daily", "--tz", "berlin"], 1, "did you mean 'Europe/Berlin'?"),
@@ -872,7 +872,7 @@ def test_a_backfill_is_shown_before_it_is_made(pulse: Pulse) -> None:
         "Mon 2026-03-02 09:00 +00:00",
         "Tue 2026-03-03 09:00 +00:00",
         "Wed 2026-03-04 09:00 +00:00",
-        "3 jobs would be made; without --dry-run, they are.",
+        "3 jobs would be made without --dry-run.",
     ]
     assert pulse.jobs() == []
 
@@ -885,7 +885,7 @@ def test_a_backfill_makes_each_job_once(pulse: Pulse) -> None:
     assert lines_of(first)[-1] == "3 jobs made."
     assert {str(job.id) for job in pulse.jobs()} == set(UUIDS.findall(first.output))
     assert len(pulse.jobs()) == 3
-    assert second.output == "Nothing to make up for: no occurrence of report in that stretch is without its job.\n"
+    assert second.output == "Nothing to do: all occurrences of report in that time have made their jobs.\n"
 
 
 def test_a_backfill_in_json(pulse: Pulse) -> None:
@@ -904,7 +904,7 @@ def test_a_backfill_in_json(pulse: Pulse) -> None:
     ("flags", "code", "words"),
     [
         (["--from", "2d"], 2, "--to"),
-        (["--from", "yesterday", "--to", "0s"], 2, "neither a time"),
+        (["--from", "yesterday", "--to", "0s"], 2, "must be a time"),
         (["--from", "1d", "--to", "2d"], 1, "start must be before end"),
         (["--from", "1d", "--to", "2100-01-01T00:00Z"], 1, "end must be now or earlier"),
         ([*STRETCH, "--limit", "2"], 1, "limit must be large enough for all occurrences"),
@@ -972,7 +972,7 @@ def code(pulse: Pulse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Code:
 def test_what_code_declares_is_made_changed_renamed_disabled_and_enabled(pulse: Pulse, code: Code) -> None:
     code.declare(f"declared('a', {HOURLY})", f"declared('b', {HOURLY})", f"declared('c', {HOURLY})")
     assert code.sync() == (0, ["created  a", "created  b", "created  c"], "")
-    assert code.sync() == (0, ["Nothing to do: 3 schedules of shop_tasks:app, as the code says."], "")
+    assert code.sync() == (0, ["Nothing to do: 3 schedules of shop_tasks:app, as declared."], "")
 
     code.declare(f"declared('a', {HOURLY})", "declared('b', cron='@daily')", f"declared('z', {HOURLY}, aliases=('c',))")
     assert code.sync() == (0, ["renamed  c to z", "changed  b", "1 schedule unchanged."], "")
@@ -992,7 +992,7 @@ def test_a_dry_run_writes_nothing(pulse: Pulse, code: Code) -> None:
 
     assert code.sync("--dry-run", "--deploy", "9") == (
         0,
-        ["created  a", "Nothing was written, because of --dry-run."],
+        ["created  a", "Nothing was changed, because of --dry-run."],
         "",
     )
     assert pulse.names() == []
@@ -1074,7 +1074,7 @@ def test_it_goes_to_the_database_that_the_code_names_unless_a_flag_names_another
 def test_an_app_without_schedules_and_one_that_is_none(code: Code) -> None:
     code.declare()
 
-    assert code.sync()[:2] == (0, ["shop_tasks:app declares no schedules, and there are none of its."])
+    assert code.sync()[:2] == (0, ["shop_tasks:app declares no schedules, and the database has none of it."])
     code.path = "nowhere:app"
     assert code.sync()[0] == 1
     code.path = "shop_tasks:nothing"
@@ -1087,7 +1087,7 @@ def test_code_that_does_not_import_is_said_before_any_database_is_asked(code: Co
     result = code.sync(PULSE_DATABASE_URL=UNREACHABLE)
 
     assert result[0] == 1
-    assert "does not import: ZeroDivisionError" in result[2]
+    assert "cannot be imported: ZeroDivisionError" in result[2]
 
 
 # --- tables

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.model.tokens import Token
 from pulse.settings import Settings
 from tests.doors.command_line import call, call_json
@@ -31,7 +31,7 @@ class Pulse:
         return call_json("tokens", *args, **self.env)
 
     def find(self, secret: str) -> Token | None:
-        return use(self.settings, lambda engine: engine.tokens.find(secret))
+        return run_with_engine(self.settings, lambda engine: engine.tokens.find(secret))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_token_is_made_and_its_secret_said_to_be_shown_once(pulse: Pulse) -> N
     result = pulse("create", "web", "--scope", "submit", "--scope", "work:mail")
 
     assert result.exit_code == 0
-    assert "Token web may submit, work:mail." in result.output
+    assert "Token web allows submit, work:mail." in result.output
     assert "shown only this once" in result.output
     [secret] = SECRET.findall(result.output)
     found = pulse.find(secret)
@@ -69,7 +69,7 @@ def test_the_list_has_every_token_and_no_secret(pulse: Pulse) -> None:
     assert [(token["name"], token["scopes"]) for token in listed["tokens"]] == [("ops", ["admin"]), ("web", ["submit"])]
     assert set(listed["tokens"][0]) == {"name", "scopes", "created_at", "expires_at", "revoked_at", "is_expired"}
     assert re.search(r"ops +revoked +admin", shown)
-    assert re.search(r"web +good +submit .* never", shown)
+    assert re.search(r"web +valid +submit .* never", shown)
     assert secret not in shown + str(listed)
 
 
@@ -92,7 +92,7 @@ def test_a_token_is_revoked_once_and_stays_so(pulse: Pulse) -> None:
     first, second = pulse.json("revoke", "web"), pulse.json("revoke", "web")
 
     assert first["revoked_at"] == second["revoked_at"] is not None
-    assert "web is revoked since" in pulse("revoke", "web").output
+    assert "web was revoked at" in pulse("revoke", "web").output
     found = pulse.find(secret)
     assert found is not None
     assert not found.is_usable
@@ -123,4 +123,4 @@ def test_what_makes_no_sense_is_refused(pulse: Pulse, args: list[str], code: int
 def test_scopes_may_come_from_the_environment(pulse: Pulse) -> None:
     result = pulse("create", "web", PULSE_TOKENS_CREATE_SCOPES="submit work:mail")
 
-    assert "may submit, work:mail." in result.output
+    assert "allows submit, work:mail." in result.output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse.cli.operate.top import _look, where
+from pulse.cli.operate.top import _read_page, describe_source
 from pulse.cli.operate.top_view import Page, draw_page
 from pulse.cli.output import console
 from pulse.engine.engine import Engine
@@ -90,14 +90,14 @@ async def test_a_database_that_goes_away_does_not_end_it(monkeypatch: pytest.Mon
         raise DatabaseUnreachable("gone for a while")
 
     monkeypatch.setattr(engine.statistics, "overview", away)
-    page = await _look(engine, Page("here", an_overview()))
+    page = await _read_page(engine, Page("here", an_overview()))
 
     text = "\n".join(drawn(page))
     assert "gone for a while" in text
     assert "mail0" in text  # what was seen last
 
     monkeypatch.undo()
-    assert (await _look(engine, page)).problem == ""
+    assert (await _read_page(engine, page)).problem == ""
 
 
 def test_it_comes_back_from_the_wire_as_it_was() -> None:
@@ -116,7 +116,7 @@ def test_a_concern_of_a_newer_server_keeps_its_text() -> None:
 
 
 def test_the_password_is_not_shown() -> None:
-    assert "secret" not in where(Settings(database_url="postgresql://pulse:secret@host/shop"))
+    assert "secret" not in describe_source(Settings(database_url="postgresql://pulse:secret@host/shop"))
 
 
 @pytest.fixture(params=["database", "server"])
@@ -171,4 +171,4 @@ def test_on_a_terminal_it_goes_on_until_q(settings: Settings) -> None:
 def test_the_embedded_postgres_is_shown_by_its_folder(tmp_path: Path) -> None:
     settings = Settings(database_url=f"postgresql://pulse@/pulse?host={tmp_path}/postgres", state_dir=tmp_path)
 
-    assert where(settings) == f"the embedded Postgres in {tmp_path} (`pulse db dsn`), schema pulse"
+    assert describe_source(settings) == f"the embedded Postgres in {tmp_path} (`pulse db dsn`), schema pulse"

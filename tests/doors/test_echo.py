@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from pulse.cli.alarms.echo import line_of
+from pulse.cli.alarms.echo import format_arrival
 from pulse.delivery.signing import new_secret, sign
 from pulse.doors.echo import Arrival, Echo, Signature, serve_echo
 from pulse.engine.engine import Engine
@@ -110,7 +110,7 @@ async def test_whatever_else_comes_is_shown_too(body: bytes) -> None:
 
     [found] = arrived
     assert found.signature is Signature.INVALID
-    assert "no wake of Pulse" in line_of(found)
+    assert "not from Pulse" in format_arrival(found)
 
 
 async def test_it_answers_as_it_is_told() -> None:
@@ -118,7 +118,7 @@ async def test_it_answers_as_it_is_told() -> None:
         assert (await client.post("/", content=b"{}")).status_code == 503
 
     assert arrived[0].answered == 503
-    assert "answered 503" in line_of(arrived[0])
+    assert "answered 503" in format_arrival(arrived[0])
 
 
 def an_arrival(**given: Any) -> Arrival:
@@ -128,25 +128,25 @@ def an_arrival(**given: Any) -> Arrival:
 
 
 def test_a_line_is_one_line_and_obeyed_by_no_terminal() -> None:
-    line = line_of(an_arrival(label="\x1b[2Jnap\nnap", payload={"x": "y" * 500 + "\n"}))
+    line = format_arrival(an_arrival(label="\x1b[2Jnap\nnap", payload={"x": "y" * 500 + "\n"}))
 
     assert "\x1b" not in line
     assert "\n" not in line
     assert "…" in line
     assert len(line) < 200
-    assert "nap · ada  attempt 2  ✓ signed  1" in line_of(an_arrival())
-    assert "✗ signature (too old)" in line_of(an_arrival(signature=Signature.INVALID, why="too old"))
+    assert "nap · ada  attempt 2  ✓ signed  1" in format_arrival(an_arrival())
+    assert "✗ signature (too old)" in format_arrival(an_arrival(signature=Signature.INVALID, why="too old"))
 
 
 def test_a_line_has_the_stamp_of_log_lines_and_names_its_alarm() -> None:
     at, alarm_id = datetime(2026, 11, 18, 11, 30, 58, 123456, tzinfo=UTC), str(uuid4())
 
-    line = line_of(an_arrival(at=at, alarm_id=alarm_id, label=None))
+    line = format_arrival(an_arrival(at=at, alarm_id=alarm_id, label=None))
 
     stamp, rest = line.split("  ", 1)
     assert stamp == TextFormatter().format(logging.makeLogRecord({"created": at.timestamp()})).split()[0]
     assert rest == f"wake  ada  alarm {alarm_id}  attempt 2  ✓ signed  1"
-    assert len(line_of(an_arrival(alarm_id="x" * 1_000))) < 200
+    assert len(format_arrival(an_arrival(alarm_id="x" * 1_000))) < 200
 
 
 # --- the command
@@ -188,7 +188,7 @@ async def test_the_command_prints_json_lines(tmp_path: Path) -> None:
 async def test_without_secret_or_database_the_command_says_so(tmp_path: Path) -> None:
     with started(tmp_path, "echo", "--port", "0") as running:
         url = url_of(running)
-        running.expect("not checked: there is neither --secret nor a database")
+        running.expect("not checked: that needs --secret or a database")
         await post(url, *a_wake())
         running.expect(r"\? not checked")
 

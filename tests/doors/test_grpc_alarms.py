@@ -22,7 +22,7 @@ from pulse.doors.grpc.alarms import AlarmsDoor
 from pulse.doors.grpc.port import Port
 from pulse.engine.alarms.use_cases import Alarms
 from pulse.engine.engine import Engine
-from pulse.links.link import Waking
+from pulse.links.link import AlarmsLink
 from pulse.links.opening import open_link
 from pulse.links.remote.alarms import RemoteAlarms
 from pulse.links.remote.jobs import RemoteEngine
@@ -103,7 +103,7 @@ async def remotely(engine: Engine, *interceptors: Any, **more: Any) -> AsyncIter
 
 
 @pytest.fixture(params=["in this process", "through a server"])
-async def alarms(request: pytest.FixtureRequest, engine: Engine, clock: FrozenClock) -> AsyncIterator[Waking]:
+async def alarms(request: pytest.FixtureRequest, engine: Engine, clock: FrozenClock) -> AsyncIterator[AlarmsLink]:
     if request.param == "in this process":
         yield engine.alarms
     else:
@@ -169,7 +169,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_set_is_what_is_there(alarms: Waking, engine: Engine, kind: str) -> None:
+async def test_what_is_set_is_what_is_there(alarms: AlarmsLink, engine: Engine, kind: str) -> None:
     new = an_alarm(**KINDS[kind])
 
     done = await alarms.set(new)
@@ -265,17 +265,17 @@ def test_filters_survive_the_wire(wanted: AlarmFilter) -> None:
 
 
 def test_the_link_has_the_words_of_the_engine() -> None:
-    for name, method in inspect.getmembers(Waking, inspect.isfunction):
+    for name, method in inspect.getmembers(AlarmsLink, inspect.isfunction):
         if name.startswith("_"):
             continue
         wanted = list(inspect.signature(getattr(Alarms, name)).parameters.values())
-        for kind in (RemoteAlarms, Waking):
+        for kind in (RemoteAlarms, AlarmsLink):
             assert list(inspect.signature(getattr(kind, name)).parameters) == [each.name for each in wanted], name
         assert inspect.signature(getattr(RemoteAlarms, name)) == inspect.signature(getattr(Alarms, name))
         assert inspect.iscoroutinefunction(method)
 
 
-async def test_an_alarm_is_found_by_its_name_and_by_its_id(alarms: Waking) -> None:
+async def test_an_alarm_is_found_by_its_name_and_by_its_id(alarms: AlarmsLink) -> None:
     made = (await alarms.set(an_alarm(name="trial ends / 42"))).alarm
 
     found = [await alarms.get(key) for key in (made.name or "", made.id, str(made.id), str(made.id).upper())]
@@ -288,7 +288,7 @@ async def test_an_alarm_is_found_by_its_name_and_by_its_id(alarms: Waking) -> No
         await alarms.get("trial ends / 42", owner="bob")
 
 
-async def test_a_name_is_replaced_and_a_key_is_kept(alarms: Waking) -> None:
+async def test_a_name_is_replaced_and_a_key_is_kept(alarms: AlarmsLink) -> None:
     first = (await alarms.set(an_alarm(name="n"))).alarm
     second = await alarms.set(an_alarm(name="n", delay=MINUTE))
     keyed = await alarms.set(an_alarm(idempotency_key="k", fire_at=NOON + HOUR))
@@ -303,7 +303,7 @@ async def test_a_name_is_replaced_and_a_key_is_kept(alarms: Waking) -> None:
 # --- its life
 
 
-async def test_an_alarm_is_paused_resumed_fired_and_cancelled(alarms: Waking, engine: Engine) -> None:
+async def test_an_alarm_is_paused_resumed_fired_and_cancelled(alarms: AlarmsLink, engine: Engine) -> None:
     made = (await alarms.set(an_alarm(name="n", cron="@hourly"))).alarm
 
     paused = await alarms.pause("n")
@@ -319,7 +319,7 @@ async def test_an_alarm_is_paused_resumed_fired_and_cancelled(alarms: Waking, en
 
 
 async def test_what_came_of_each_wake_is_told(
-    alarms: Waking, engine: Engine, endpoint: Endpoint, clock: FrozenClock
+    alarms: AlarmsLink, engine: Engine, endpoint: Endpoint, clock: FrozenClock
 ) -> None:
     made = (await alarms.set(an_alarm(name="n", url=endpoint.url, payload='{"a": 1}', delay=MINUTE))).alarm
     for status in (503, 503, 200):
@@ -342,7 +342,7 @@ async def test_what_came_of_each_wake_is_told(
     assert (await alarms.get("n")).status is AlarmStatus.FIRED
 
 
-async def test_lists_are_filtered_and_come_in_pages(alarms: Waking) -> None:
+async def test_lists_are_filtered_and_come_in_pages(alarms: AlarmsLink) -> None:
     made = [(await alarms.set(an_alarm(owner=f"o{number % 2}", label=f"l{number}"))).alarm for number in range(5)]
     await alarms.pause(made[1].id)
     await alarms.cancel(made[2].id)
@@ -380,7 +380,7 @@ async def test_a_page_that_would_not_fit_is_cut_short(engine: Engine, clock: Fro
     assert pages > 2
 
 
-async def test_secrets_are_told_and_rotated(alarms: Waking, engine: Engine, clock: FrozenClock) -> None:
+async def test_secrets_are_told_and_rotated(alarms: AlarmsLink, engine: Engine, clock: FrozenClock) -> None:
     [before, *_] = await alarms.secrets()
 
     rotated = await alarms.rotate_secret(overlap=HOUR)
@@ -398,7 +398,7 @@ async def test_secrets_are_told_and_rotated(alarms: Waking, engine: Engine, cloc
 
 # --- what is refused, alike on both ways
 
-WRONG: dict[str, tuple[Callable[[Waking], Any], type[PulseError]]] = {
+WRONG: dict[str, tuple[Callable[[AlarmsLink], Any], type[PulseError]]] = {
     "an unknown id": (lambda on: on.get(NOWHERE), AlarmNotFound),
     "an unknown name": (lambda on: on.pause("nobody"), AlarmNotFound),
     "an empty name": (lambda on: on.get(""), InvalidName),
@@ -418,7 +418,7 @@ WRONG: dict[str, tuple[Callable[[Waking], Any], type[PulseError]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_mistake_is_the_same_error_on_either_way(alarms: Waking, engine: Engine, what: str) -> None:
+async def test_a_mistake_is_the_same_error_on_either_way(alarms: AlarmsLink, engine: Engine, what: str) -> None:
     call, kind = WRONG[what]
 
     with pytest.raises(PulseError) as caught:
@@ -644,7 +644,7 @@ async def test_tokens_have_alarms_of_their_own(engine: Engine, servers: Served) 
     through = servers.start()
 
     @asynccontextmanager
-    async def as_token(name: str) -> AsyncIterator[Waking]:
+    async def as_token(name: str) -> AsyncIterator[AlarmsLink]:
         async with open_link(replace(through, token=secrets[name])) as link:
             yield link.alarms
 
@@ -733,7 +733,7 @@ async def test_an_alarm_whose_answer_is_lost_is_set_and_delivered_once(
     assert len(endpoint.calls) == 1
 
 
-REPEATED: dict[str, Callable[[Waking], Any]] = {
+REPEATED: dict[str, Callable[[AlarmsLink], Any]] = {
     "CancelAlarm": lambda on: on.cancel("n"),
     "PauseAlarm": lambda on: on.pause("n"),
     "ResumeAlarm": lambda on: on.resume("n"),

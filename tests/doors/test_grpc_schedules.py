@@ -21,7 +21,7 @@ from pulse.doors.grpc.port import Port
 from pulse.doors.grpc.schedules import SchedulesDoor
 from pulse.engine.engine import Engine
 from pulse.engine.schedules.use_cases import Schedules
-from pulse.links.link import Scheduling
+from pulse.links.link import SchedulesLink
 from pulse.links.opening import open_link
 from pulse.links.remote.jobs import RemoteEngine
 from pulse.links.remote.schedules import RemoteSchedules
@@ -106,7 +106,7 @@ async def remote(engine: Engine, clock: FrozenClock) -> AsyncIterator[RemoteSche
 
 
 @pytest.fixture(params=["in this process", "through a server"])
-async def schedules(request: pytest.FixtureRequest, engine: Engine, clock: FrozenClock) -> AsyncIterator[Scheduling]:
+async def schedules(request: pytest.FixtureRequest, engine: Engine, clock: FrozenClock) -> AsyncIterator[SchedulesLink]:
     if request.param == "in this process":
         yield engine.schedules
     else:
@@ -152,7 +152,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_created_is_what_is_there(schedules: Scheduling, engine: Engine, kind: str) -> None:
+async def test_what_is_created_is_what_is_there(schedules: SchedulesLink, engine: Engine, kind: str) -> None:
     new = a_schedule(**KINDS[kind])
 
     created, is_new = await schedules.create(new)
@@ -165,7 +165,7 @@ async def test_what_is_created_is_what_is_there(schedules: Scheduling, engine: E
         assert field == "job" or getattr(there, field) == getattr(new, field)
 
 
-async def test_a_schedule_is_found_by_its_name_and_by_its_id(schedules: Scheduling) -> None:
+async def test_a_schedule_is_found_by_its_name_and_by_its_id(schedules: SchedulesLink) -> None:
     made, _ = await schedules.create(a_schedule(name="nächtlich / 1"))
 
     found = [await schedules.get(name) for name in (made.name, made.id, str(made.id), str(made.id).upper())]
@@ -173,7 +173,9 @@ async def test_a_schedule_is_found_by_its_name_and_by_its_id(schedules: Scheduli
     assert {each.id for each in found} == {made.id}
 
 
-async def test_everything_about_a_schedule_is_told(schedules: Scheduling, engine: Engine, clock: FrozenClock) -> None:
+async def test_everything_about_a_schedule_is_told(
+    schedules: SchedulesLink, engine: Engine, clock: FrozenClock
+) -> None:
     """In each state it can be in."""
     names = ["done", "parked", "paused", "gone", "waiting"]
     await engine.schedules.sync("shop", [Declared(schedule=a_schedule(name="gone"))])
@@ -211,7 +213,7 @@ async def break_zone(engine: Engine, name: str) -> None:
 # --- lists
 
 
-async def test_lists_are_filtered_and_come_in_pages(schedules: Scheduling, engine: Engine) -> None:
+async def test_lists_are_filtered_and_come_in_pages(schedules: SchedulesLink, engine: Engine) -> None:
     for number in range(5):
         job = a_new_job(task=f"t{number % 2}", topic="post" if number < 3 else "", tags=("x",) if number else ())
         await schedules.create(a_schedule(name=f"s{number}", job=job))
@@ -249,7 +251,7 @@ async def test_a_page_is_cut_where_it_would_not_fit_a_message(remote: RemoteSche
 
 
 async def test_what_became_of_occurrences_comes_in_pages(
-    schedules: Scheduling, engine: Engine, clock: FrozenClock
+    schedules: SchedulesLink, engine: Engine, clock: FrozenClock
 ) -> None:
     await schedules.create(a_schedule(catch_up=CatchUp.REPLAY, replay_limit=3))
     await clock.advance(10 * MINUTE)
@@ -272,7 +274,7 @@ async def test_what_became_of_occurrences_comes_in_pages(
 
 
 async def test_a_preview_tells_local_time_and_clock_changes(
-    schedules: Scheduling, engine: Engine, clock: FrozenClock
+    schedules: SchedulesLink, engine: Engine, clock: FrozenClock
 ) -> None:
     clock.instant = datetime(2026, 3, 28, 12, tzinfo=UTC)
     await clock.freeze()
@@ -291,7 +293,7 @@ async def test_a_preview_tells_local_time_and_clock_changes(
     assert found[1].note is None
 
 
-async def test_local_time_may_be_behind_and_odd(schedules: Scheduling) -> None:
+async def test_local_time_may_be_behind_and_odd(schedules: SchedulesLink) -> None:
     for tz, offset in (("America/St_Johns", -3.5), ("Asia/Kathmandu", 5.75), ("UTC", 0)):
         [found] = await schedules.preview_new(a_schedule(cron="0 9 * * *", tz=tz), n=1)
         assert (found.local.hour, found.offset) == (9, offset * HOUR)
@@ -340,7 +342,7 @@ def test_every_field_is_edited_below_and_known_on_the_wire() -> None:
 
 @pytest.mark.parametrize("field", EDITABLE)
 async def test_an_edit_changes_the_fields_it_names_and_no_other(
-    schedules: Scheduling, engine: Engine, field: str
+    schedules: SchedulesLink, engine: Engine, field: str
 ) -> None:
     before, _ = await schedules.create(a_schedule(name="tick", job=FULL_JOB))
 
@@ -359,7 +361,7 @@ async def test_an_edit_changes_the_fields_it_names_and_no_other(
 
 
 @pytest.mark.parametrize("field", CLEARED)
-async def test_an_edit_takes_away(schedules: Scheduling, field: str) -> None:
+async def test_an_edit_takes_away(schedules: SchedulesLink, field: str) -> None:
     full = {name: EDITS[name] for name in ("starts_at", "ends_at", "max_occurrences", "jitter")}
     before, _ = await schedules.create(a_schedule(job=FULL_JOB, **full))
 
@@ -368,7 +370,7 @@ async def test_an_edit_takes_away(schedules: Scheduling, field: str) -> None:
     assert values(edited) == values(before) | {"payload": values(edited)["payload"], field: CLEARED[field]}
 
 
-async def test_several_fields_are_edited_together(schedules: Scheduling) -> None:
+async def test_several_fields_are_edited_together(schedules: SchedulesLink) -> None:
     await schedules.create(a_schedule())
 
     edited = await schedules.edit("tick", {"every": MINUTE, "cron": None, "task": "other", "topic": ""})
@@ -381,7 +383,7 @@ async def test_several_fields_are_edited_together(schedules: Scheduling) -> None
 # --- acting on it
 
 
-async def test_a_pause_holds_until_it_is_resumed(schedules: Scheduling, clock: FrozenClock) -> None:
+async def test_a_pause_holds_until_it_is_resumed(schedules: SchedulesLink, clock: FrozenClock) -> None:
     await schedules.create(a_schedule())
 
     paused = await schedules.pause("tick", reason="quiet")
@@ -393,7 +395,7 @@ async def test_a_pause_holds_until_it_is_resumed(schedules: Scheduling, clock: F
     assert resumed.next_run_at == NOON + HOUR + 30 * SECOND
 
 
-async def test_an_empty_zone_is_utc(schedules: Scheduling) -> None:
+async def test_an_empty_zone_is_utc(schedules: SchedulesLink) -> None:
     made, _ = await schedules.create(a_schedule(tz=""))
     await schedules.edit("tick", {"tz": "Europe/Berlin"})
     edited = await schedules.edit("tick", {"tz": ""})
@@ -401,7 +403,7 @@ async def test_an_empty_zone_is_utc(schedules: Scheduling) -> None:
     assert made.timed.tz == edited.timed.tz == "UTC"
 
 
-async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) -> None:
+async def test_what_is_deleted_is_gone(schedules: SchedulesLink, engine: Engine) -> None:
     made, _ = await schedules.create(a_schedule())
 
     assert (await schedules.delete(made.id)).id == made.id
@@ -412,7 +414,7 @@ async def test_what_is_deleted_is_gone(schedules: Scheduling, engine: Engine) ->
 
 
 async def test_the_log_of_what_is_deleted_is_read_by_its_id_as_long_as_it_is_kept(
-    schedules: Scheduling, engine: Engine, settings: Settings, clock: FrozenClock
+    schedules: SchedulesLink, engine: Engine, settings: Settings, clock: FrozenClock
 ) -> None:
     made, _ = await schedules.create(a_schedule(catch_up=CatchUp.REPLAY))
     await clock.advance(4 * MINUTE)
@@ -434,7 +436,7 @@ async def test_the_log_of_what_is_deleted_is_read_by_its_id_as_long_as_it_is_kep
         await schedules.fires(made.id)
 
 
-async def test_a_trigger_makes_a_job_each_time(schedules: Scheduling, engine: Engine) -> None:
+async def test_a_trigger_makes_a_job_each_time(schedules: SchedulesLink, engine: Engine) -> None:
     """Also with no time between them."""
     made, _ = await schedules.create(a_schedule())
 
@@ -447,7 +449,7 @@ async def test_a_trigger_makes_a_job_each_time(schedules: Scheduling, engine: En
 
 
 async def test_a_trigger_repeated_with_its_id_makes_one_job(
-    schedules: Scheduling, engine: Engine, clock: FrozenClock
+    schedules: SchedulesLink, engine: Engine, clock: FrozenClock
 ) -> None:
     await schedules.create(a_schedule())
     own = uuid4()
@@ -460,7 +462,7 @@ async def test_a_trigger_repeated_with_its_id_makes_one_job(
     assert len((await engine.jobs.list_page()).jobs) == len((await schedules.fires("tick")).fires) == 1
 
 
-async def test_a_trigger_with_the_id_of_another_job_is_refused(schedules: Scheduling, engine: Engine) -> None:
+async def test_a_trigger_with_the_id_of_another_job_is_refused(schedules: SchedulesLink, engine: Engine) -> None:
     await schedules.create(a_schedule())
     other = await submit_one(engine)
 
@@ -468,7 +470,7 @@ async def test_a_trigger_with_the_id_of_another_job_is_refused(schedules: Schedu
         await schedules.trigger("tick", job_id=other)
 
 
-async def test_a_backfill_makes_what_was_not_made(schedules: Scheduling, engine: Engine) -> None:
+async def test_a_backfill_makes_what_was_not_made(schedules: SchedulesLink, engine: Engine) -> None:
     await schedules.create(a_schedule())
 
     planned = await schedules.backfill("tick", **STRETCH, dry_run=True)
@@ -485,7 +487,7 @@ async def test_a_backfill_makes_what_was_not_made(schedules: Scheduling, engine:
 # --- what code declares
 
 
-async def test_a_sync_makes_schedules_what_the_code_says(schedules: Scheduling, engine: Engine) -> None:
+async def test_a_sync_makes_schedules_what_the_code_says(schedules: SchedulesLink, engine: Engine) -> None:
     def declared(*names: str, **given: Any) -> list[Declared]:
         return [Declared(schedule=a_schedule(name=name, **given)) for name in names]
 
@@ -510,7 +512,7 @@ async def test_a_sync_makes_schedules_what_the_code_says(schedules: Scheduling, 
 
 # --- what is refused, in the same words
 
-Call = Callable[[Scheduling], Any]
+Call = Callable[[SchedulesLink], Any]
 REFUSED: dict[str, tuple[type[PulseError], Call]] = {
     "unknown": (ScheduleNotFound, lambda on: on.get("nobody")),
     "unknown id": (ScheduleNotFound, lambda on: on.pause(UUID(int=7))),
@@ -608,10 +610,12 @@ async def test_a_schedule_that_is_broken_is_refused_in_the_same_words(
 
 
 def test_both_have_the_same_methods_with_the_same_parameters() -> None:
-    names = [name for name, _ in inspect.getmembers(Scheduling, inspect.isfunction) if not name.startswith("_")]
+    names = [name for name, _ in inspect.getmembers(SchedulesLink, inspect.isfunction) if not name.startswith("_")]
     assert len(names) == 13
     for name in names:
-        signatures = {str(inspect.signature(getattr(kind, name))) for kind in (Scheduling, Schedules, RemoteSchedules)}
+        signatures = {
+            str(inspect.signature(getattr(kind, name))) for kind in (SchedulesLink, Schedules, RemoteSchedules)
+        }
         assert len(signatures) == 1, name
 
 
@@ -893,7 +897,7 @@ async def test_a_token_schedules_what_it_may_submit(engine: Engine, servers: Ser
                 return False
             return True
 
-    def declare(on: Scheduling) -> Any:
+    def declare(on: SchedulesLink) -> Any:
         return on.sync("shop", [])
 
     assert await may("submit", lambda on: on.create(other))

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from pulse.cli.server.mcp_process import _listening
+from pulse.cli.server.mcp_process import _bind
 from pulse.doors.http.requests.port import HttpPort
 from pulse.doors.http.requests.security_headers import SecurityMiddleware
 from pulse.engine.engine import Engine
@@ -121,7 +121,7 @@ async def test_with_tokens_it_has_any_name(settings: Settings, database: Databas
 def test_it_does_not_listen_to_strangers_without_tokens(settings: Settings, listen: str) -> None:
     exposed = replace(settings, http_listen=listen)
 
-    with pytest.raises(InvalidSettings, match="make a token first"):
+    with pytest.raises(InvalidSettings, match="create a token first"):
         check_exposure(exposed, has_tokens=False)
     check_exposure(exposed, has_tokens=True)
 
@@ -139,7 +139,7 @@ async def test_the_two_packets_of_an_answer_do_not_wait_for_each_other(http: Htt
 
 
 def test_those_of_mcp_do_not_either() -> None:
-    with _listening(parse_listen("127.0.0.1:0")) as listener, socket.create_connection(listener.getsockname()):
+    with _bind(parse_listen("127.0.0.1:0")) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -393,7 +393,7 @@ async def test_with_tokens_every_request_shows_one(env: dict[str, str], tmp_path
                 assert (await other.refused(tool, **arguments))["code"] == "forbidden", tool
 
         refused_owner = run_process("mcp", "--http", "127.0.0.1:0", "--owner", "root", **env)
-        assert (refused_owner.returncode, "leave --owner out" in refused_owner.stderr) == (1, True)
+        assert (refused_owner.returncode, "omit --owner" in refused_owner.stderr) == (1, True)
 
         running.process.send_signal(signal.SIGTERM)
         assert running.exit_code() == 0
@@ -413,7 +413,7 @@ def test_behind_a_server_with_a_token_the_owner_has_to_be_said(owner: tuple[str,
     refused = run_process("mcp", *owner, PULSE_SERVER_URL="grpc://127.0.0.1:9", PULSE_TOKEN="pulse_x")
 
     assert refused.returncode == 1
-    assert "give --owner NAME" in refused.stderr
+    assert "use --owner NAME" in refused.stderr
 
 
 async def test_behind_a_server_callers_show_the_token_it_has() -> None:
@@ -442,4 +442,4 @@ def test_a_port_that_is_taken_is_named(env: dict[str, str], tmp_path: Path) -> N
         refused = run_process("mcp", "--http", taken, **env)
 
     assert refused.returncode == 1
-    assert "must be free to listen on" in refused.stderr
+    assert "can be listened on" in refused.stderr

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import grpc
 import pytest
 
-from pulse.cli.server.process import ServerPlan, ServerProcess, open_in_browser
+from pulse.cli.server.process import ServerOptions, ServerProcess, open_in_browser
 from pulse.links.opening import open_link
 from pulse.model.errors import InvalidSettings
 from pulse.model.jobs import NewJob, Submitted
@@ -102,7 +102,7 @@ def test_it_opens_its_dashboard_when_asked(tmp_path: Path, env: dict[str, str]) 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://127.0.0.1:8700", "found no browser to open the dashboard with: open http://127.0.0.1:8700 yourself"),
+        ("http://127.0.0.1:8700", "no browser was found to open the dashboard: open http://127.0.0.1:8700 yourself"),
         ("off", "there is no dashboard to open: HTTP is off"),
     ],
 )
@@ -148,13 +148,13 @@ class Stuck:
 
 
 async def test_a_second_signal_does_not_wait_for_anybody(settings: Settings) -> None:
-    process = ServerProcess(ServerPlan(settings=settings), is_to_migrate=False)
+    process = ServerProcess(ServerOptions(settings=settings), migrates=False)
     draining = asyncio.create_task(process._drain(cast("Server", Stuck())))
 
-    process._hear(signal.SIGTERM)
+    process._on_signal(signal.SIGTERM)
     await asyncio.sleep(0.05)
     assert not draining.done()
-    process._hear(signal.SIGTERM)
+    process._on_signal(signal.SIGTERM)
 
     await asyncio.wait_for(draining, 5)
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from pulse.cli import session
 from pulse.cli.database import commands_lock
-from pulse.cli.database.commands_lock import shared_server
-from pulse.cli.output import say
+from pulse.cli.database.commands_lock import hold_commands_lock
+from pulse.cli.output import print_text
 from pulse.cli.session import Session
 
 
@@ -23,9 +23,9 @@ def test_others_are_waited_for_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands_lock, "PATIENCE", 0.3)
-    monkeypatch.setattr(commands_lock, "QUIET", 0.1)
+    monkeypatch.setattr(commands_lock, "NOTICE_AFTER", 0.1)
 
-    with shared_server(tmp_path) as ours, shared_server(tmp_path):
+    with hold_commands_lock(tmp_path) as ours, hold_commands_lock(tmp_path):
         began = time.monotonic()
         ours.wait_for_others()
 
@@ -37,16 +37,16 @@ def test_the_answer_is_there_before_anybody_is_waited_for(monkeypatch: pytest.Mo
     @contextmanager
     def reach(*_: object) -> Iterator[None]:
         yield
-        say("waiting")
+        print_text("waiting")
 
     async def nothing(_: object) -> None: ...
 
     @click.command()
     def command() -> None:
-        answer: Any = Session().use(nothing)
-        say(answer)
+        answer: Any = Session().run_with_engine(nothing)
+        print_text(answer)
 
-    monkeypatch.setattr(Session, "reach", reach)
-    monkeypatch.setattr(session, "use", lambda *_: "answer")
+    monkeypatch.setattr(Session, "reachable_settings", reach)
+    monkeypatch.setattr(session, "run_with_engine", lambda *_: "answer")
 
     assert CliRunner().invoke(command).output == "answer\nwaiting\n"

@@ -26,7 +26,7 @@ async def test_the_reason_and_the_patience_are_two_sentences(
         stop.set()
         raise DatabaseUnreachable(why)
 
-    assert not await wait_for_database(prepare, where="here", patience=timedelta(minutes=1), told_to_stop=stop)
+    assert not await wait_for_database(prepare, where="here", patience=timedelta(minutes=1), stop_requested=stop)
     assert ends in caplog.text
 
 
@@ -41,7 +41,7 @@ async def test_the_patience_is_used_to_its_end() -> None:
 
     began = asyncio.get_running_loop().time()
     with pytest.raises(DatabaseUnreachable):
-        await wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=asyncio.Event())
+        await wait_for_database(prepare, where="db:5432", patience=patience, stop_requested=asyncio.Event())
 
     assert tries[-1] - began >= patience.total_seconds()
 
@@ -50,8 +50,8 @@ async def test_the_patience_is_used_to_its_end() -> None:
 async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
     patience: timedelta | None, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "SILENCE", 0.01)
-    monkeypatch.setattr(startup, "LAST_MOMENT", 0.01)
+    monkeypatch.setattr(startup, "NOTICE_AFTER", 0.01)
+    monkeypatch.setattr(startup, "STOP_PATIENCE", 0.01)
     stop, was_cancelled = asyncio.Event(), asyncio.Event()
 
     async def prepare() -> None:
@@ -60,7 +60,7 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
         finally:
             was_cancelled.set()
 
-    waiting = asyncio.create_task(wait_for_database(prepare, where="db:5432", patience=patience, told_to_stop=stop))
+    waiting = asyncio.create_task(wait_for_database(prepare, where="db:5432", patience=patience, stop_requested=stop))
     async with asyncio.timeout(PATIENCE):
         while not caplog.messages:
             await asyncio.sleep(0.001)
@@ -74,7 +74,7 @@ async def test_silence_is_told_soon_and_a_stop_meanwhile_is_obeyed_at_once(
 async def test_silence_is_not_told_once_the_reason_was(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "SILENCE", 0.01)
+    monkeypatch.setattr(startup, "NOTICE_AFTER", 0.01)
     tries = 0
 
     async def prepare() -> None:
@@ -84,7 +84,7 @@ async def test_silence_is_not_told_once_the_reason_was(
             raise DatabaseUnreachable("Connection refused")
         await asyncio.sleep(0.1)  # nobody answers for longer than that
 
-    assert await wait_for_database(prepare, where="db:5432", patience=None, told_to_stop=asyncio.Event())
+    assert await wait_for_database(prepare, where="db:5432", patience=None, stop_requested=asyncio.Event())
     assert caplog.messages == ["Connection refused. Trying until it answers."]
 
 
@@ -95,4 +95,4 @@ async def test_what_was_about_to_answer_when_told_to_stop_may_finish() -> None:
         stop.set()
         await asyncio.sleep(0.01)  # a migration's last statement
 
-    assert await wait_for_database(prepare, where="here", patience=None, told_to_stop=stop)
+    assert await wait_for_database(prepare, where="here", patience=None, stop_requested=stop)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulse import Pulse
-from pulse.cli.dev.command import find_app, introduce
-from pulse.cli.session import Session, use
+from pulse.cli.dev.command import find_app, print_banner
+from pulse.cli.session import Session, run_with_engine
 from pulse.cli.worker import process as worker_run
 from pulse.cli.worker import reload
 from pulse.cli.worker.banner import enqueue_line, without_password
-from pulse.cli.worker.plan import Plan
 from pulse.cli.worker.process import choose_settings
-from pulse.cli.worker.reload import Files, places_of
+from pulse.cli.worker.reload import Files, source_folders
+from pulse.cli.worker.worker_options import WorkerOptions
 from pulse.model.errors import InvalidApp
 from tests.doors.command_line import call
 from tests.doors.worker_processes import TASKS, run_in, started
@@ -43,7 +43,7 @@ def test_a_topic_of_no_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
     app = Pulse()
     app.task(name="send", topic="mail")(print_nothing)
 
-    worker_run.tell_of_strange_topics(Plan(app="tasks:app", topics=("mail", "nosuch")), app)
+    worker_run.warn_of_unknown_topics(WorkerOptions(app="tasks:app", topics=("mail", "nosuch")), app)
 
     assert caplog.messages == ["no task of this app has the topic 'nosuch': it has mail"]
 
@@ -67,7 +67,7 @@ def test_the_commands_explain_themselves(command: str) -> None:
     [
         ("nowhere:app", "there is no module 'nowhere'"),
         ("tasks:nothing", "tasks has no 'nothing'; it has tasks:app"),
-        ("tasks:hello", "is of type Task, not a Pulse"),
+        ("tasks:hello", "is of type Task but must be a Pulse"),
         ("missing.py", "there is no file missing.py"),
         ("bare", "bare has no tasks"),
         ("broken", "No module named 'nowhere_to_be_found'"),
@@ -126,8 +126,14 @@ def test_a_token_that_is_refused_ends_it_at_once_and_before_its_hooks(
     folder: Path, settings: Settings, scopes: list[str] | None, said: str
 ) -> None:
     (folder / "hooked.py").write_text(HOOKED)
-    use(settings, lambda engine: engine.tokens.create("admin", ["admin"]))  # from now on the server asks for one
-    secret = use(settings, lambda engine: engine.tokens.create("web", scopes))[1] if scopes else "pulse_unheard_of"
+    run_with_engine(
+        settings, lambda engine: engine.tokens.create("admin", ["admin"])
+    )  # from now on the server asks for one
+    secret = (
+        run_with_engine(settings, lambda engine: engine.tokens.create("web", scopes))[1]
+        if scopes
+        else "pulse_unheard_of"
+    )
     served = Served(settings, count=1)
     try:
         url = str(served.start().server_url)
@@ -178,8 +184,8 @@ def test_a_token_that_lacks_a_topic_ends_it_at_once_and_says_which(
     folder: Path, settings: Settings, scope: str, said: str
 ) -> None:
     (folder / "two.py").write_text(TWO_TOPICS)
-    use(settings, lambda engine: engine.tokens.create("admin", ["admin"]))
-    _, secret = use(settings, lambda engine: engine.tokens.create("web", [scope]))
+    run_with_engine(settings, lambda engine: engine.tokens.create("admin", ["admin"]))
+    _, secret = run_with_engine(settings, lambda engine: engine.tokens.create("web", [scope]))
     served = Served(settings, count=1)
     try:
         url = str(served.start().server_url)
@@ -253,15 +259,15 @@ def test_the_app_has_to_be_named() -> None:
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
     """What a worker would be told, instead of a worker."""
-    plans: list[Plan] = []
-    monkeypatch.setattr(worker_run, "work", plans.append)
+    plans: list[WorkerOptions] = []
+    monkeypatch.setattr(worker_run, "run_worker", plans.append)
     monkeypatch.setattr(reload, "watch", plans.append)
     return plans
 
 
-def test_flags_have_twins_in_the_environment(plans: list[Plan]) -> None:
+def test_flags_have_twins_in_the_environment(plans: list[WorkerOptions]) -> None:
     flags = ["--topics", "mail, late", "--health-port", "0", "--log-level", "DEBUG", "--log-format", "json"]
     twins = {"TOPICS": "mail,late", "HEALTH_PORT": "0", "LOG_LEVEL": "debug", "LOG_FORMAT": "json"}
 
@@ -273,13 +279,13 @@ def test_flags_have_twins_in_the_environment(plans: list[Plan]) -> None:
     assert (
         by_flag
         == by_env
-        == Plan(app="tasks:app", topics=("mail", "late"), health_port=0, log_level="debug", log_format="json")
+        == WorkerOptions(app="tasks:app", topics=("mail", "late"), health_port=0, log_level="debug", log_format="json")
     )
     assert repeated.topics == ("mail", "late")
 
 
 def test_a_flag_wins_over_the_code_and_the_code_over_the_environment(
-    plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+    plans: list[WorkerOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULSE_CONCURRENCY", "9")
     monkeypatch.setenv("PULSE_THREADS", "9")
@@ -301,12 +307,12 @@ def test_while_files_are_watched_the_grace_is_short() -> None:
     app = Pulse("postgresql://code")
     app.task(call)
 
-    assert choose_settings(Plan(app="tasks:app", is_child=True), app).grace == timedelta(seconds=2)
+    assert choose_settings(WorkerOptions(app="tasks:app", is_child=True), app).grace == timedelta(seconds=2)
 
 
 def test_the_database_of_dev_is_for_those_who_named_none() -> None:
     named, unnamed = Pulse("postgresql://code"), Pulse(settings=replace(Pulse().settings, database_url=None))
-    plan = Plan(app="tasks:app", dev_url="postgresql://dev")
+    plan = WorkerOptions(app="tasks:app", dev_url="postgresql://dev")
     for app in (named, unnamed):
         app.task(call)
 
@@ -328,7 +334,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
 
 
 def test_dev_repeats_its_flags_but_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    introduce(Session(flags={"database_url": UNREACHABLE, "schema": "mine"}))
+    print_banner(Session(flags={"database_url": UNREACHABLE, "schema": "mine"}))
 
     said = capsys.readouterr().err
     assert "pulse --database-url … --schema mine jobs list" in said
@@ -411,7 +417,7 @@ def test_python_files_that_come_go_or_change_are_found(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     files = Files([tmp_path])
-    assert files.look() == []
+    assert files.find_changes() == []
 
     (tmp_path / "a.py").unlink()
     (tmp_path / "package/deep/c.py").write_text("changed = True")
@@ -419,8 +425,8 @@ def test_python_files_that_come_go_or_change_are_found(tmp_path: Path) -> None:
     for name in ("notes.txt", ".hidden/d.py", "env/e.py"):
         (tmp_path / name).write_text("changed = True")
 
-    assert files.look() == [tmp_path / name for name in ("a.py", "package/deep/c.py", "package/new.py")]
-    assert files.look() == []
+    assert files.find_changes() == [tmp_path / name for name in ("a.py", "package/deep/c.py", "package/new.py")]
+    assert files.find_changes() == []
 
 
 def test_an_app_elsewhere_has_its_own_folder_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,8 +438,8 @@ def test_an_app_elsewhere_has_its_own_folder_watched(tmp_path: Path, monkeypatch
     monkeypatch.chdir(here)
     monkeypatch.syspath_prepend(elsewhere)
 
-    assert places_of("near.tasks:app") == [here]
-    assert places_of("shop_elsewhere.tasks:app") == [here, elsewhere / "shop_elsewhere"]
-    assert places_of("single_elsewhere:app") == [here, elsewhere / "single_elsewhere.py"]
-    assert places_of(f"{elsewhere}/shop_elsewhere/tasks.py:app") == [here, elsewhere / "shop_elsewhere"]
-    assert places_of("nowhere:app") == [here]
+    assert source_folders("near.tasks:app") == [here]
+    assert source_folders("shop_elsewhere.tasks:app") == [here, elsewhere / "shop_elsewhere"]
+    assert source_folders("single_elsewhere:app") == [here, elsewhere / "single_elsewhere.py"]
+    assert source_folders(f"{elsewhere}/shop_elsewhere/tasks.py:app") == [here, elsewhere / "shop_elsewhere"]
+    assert source_folders("nowhere:app") == [here]

@@ -28,7 +28,7 @@ from pulse.errors import (
     InvalidTarget,
     PulseError,
 )
-from pulse.sdk.alarms import PAGE, Alarms
+from pulse.sdk.alarms import PAGE_SIZE, Alarms
 from pulse.settings import Settings
 from tests.endpoint import Endpoint, open_endpoint
 from tests.sdk.apps_here import closing, working
@@ -174,7 +174,7 @@ def test_an_alarm_lives_through_its_states(app: Pulse) -> None:
 
 
 async def test_lists_go_on_through_all_pages(app: Pulse) -> None:
-    count = PAGE + 5
+    count = PAGE_SIZE + 5
     made = [await app.alarms.aset(delay=3600, url=URL, label="x", owner=f"o{n % 2}") for n in range(count)]
     await app.alarms.apause(made[3].id)
 

@@ -24,7 +24,7 @@ from pulse.sdk.alarms import Alarms
 from pulse.sdk.schedules import Schedules
 from pulse.settings import Settings
 from pulse.testing import PulseFixture
-from pulse.testing.stage import Stage
+from pulse.testing.database_session import DatabaseSession
 from tests.sdk.apps_here import closing, working
 
 WARNING = "greet.enqueue() blocks the event loop of this coroutine; await greet.aenqueue() instead"
@@ -275,7 +275,7 @@ async def test_with_a_connection_of_ones_own_it_is_ones_own_business(settings: S
 
 
 async def test_what_tests_ask_is_not_warned_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(settings)
+    stage = DatabaseSession(settings)
     stage.prepare(monkeypatch)
     pulse = PulseFixture(stage)
     greet = declare(Pulse())

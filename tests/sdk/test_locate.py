@@ -77,12 +77,12 @@ def test_a_file_in_another_folder_finds_its_neighbours(write: Write, tmp_path: P
         ("stall.app", 'if app is an attribute, write "stall:app"'),
         ("stall:ap", "stall has no 'ap'; it has stall:app and stall:also"),
         ("stall:Box.ap", "stall has no 'Box.ap'; it has stall:app and stall:also"),
-        ("stall:number", "stall:number is of type int, not a Pulse; it has stall:app and stall:also"),
-        ("two", "two does not lead to one app; it has two:one and two:other"),
-        ("none", "none does not lead to one app; it has no Pulse: add `app = Pulse"),
+        ("stall:number", "stall:number is of type int but must be a Pulse; it has stall:app and stall:also"),
+        ("two", "two must contain exactly one app; it has two:one and two:other"),
+        ("none", "none must contain exactly one app; it has no Pulse: add `app = Pulse"),
         ("notes.txt", "there is no module 'notes'"),
-        ("./notes.txt", "its name has to end in .py"),
-        ("json.py", r"json.py would be module 'json', but that is .*/json/__init__.py: rename one of them"),
+        ("./notes.txt", "its name must end in .py"),
+        ("json.py", r"json.py would be module 'json', which is .*/json/__init__.py already: rename one of them"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_would_be_right(write: Write, path: str, words: str) -> None:
@@ -99,10 +99,10 @@ def test_what_is_wrong_is_said_with_what_would_be_right(write: Write, path: str,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import nosuch\n", "stall does not import: ModuleNotFoundError: No module named 'nosuch'\n"),
-        ("1 / 0\n", "stall does not import: ZeroDivisionError: division by zero\n"),
-        ("x = (\n", "stall does not import: SyntaxError: '(' was never closed (stall.py, line 1)\n"),
-        ("raise SystemExit(2)\n", "stall does not import: SystemExit: 2\n"),
+        ("import nosuch\n", "stall cannot be imported: ModuleNotFoundError: No module named 'nosuch'\n"),
+        ("1 / 0\n", "stall cannot be imported: ZeroDivisionError: division by zero\n"),
+        ("x = (\n", "stall cannot be imported: SyntaxError: '(' was never closed (stall.py, line 1)\n"),
+        ("raise SystemExit(2)\n", "stall cannot be imported: SystemExit: 2\n"),
     ],
 )
 def test_a_module_that_does_not_import_shows_the_line(write: Write, tmp_path: Path, text: str, words: str) -> None:
@@ -179,7 +179,7 @@ def test_an_app_typed_in_has_no_path() -> None:
     text = SCRIPT.replace("print(path_of(app), modules_of(app))", "path_of(app)")
     told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
 
-    assert "needs the app and its tasks to be in a file, not typed in" in told.stderr
+    assert "needs the app and its tasks to be in a file, not typed at a prompt" in told.stderr
 
 
 def test_a_script_in_a_package_keeps_the_name_it_was_run_by(write: Write, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pulse import Pulse
 from pulse.engine.engine import Engine
 from pulse.model.errors import InvalidApp
 from pulse.model.jobs import FINISHED, Job, JobStatus, NewJob
-from pulse.sdk.context import Context, stand_in
+from pulse.sdk.context import Context, placeholder_context
 from pulse.sdk.task import Call
 from pulse.sdk.worker.process_handle import Process
 from pulse.sdk.worker.process_pool import ProcessPool
@@ -278,7 +278,7 @@ async def test_an_app_that_does_not_import_there_fails_the_job_clearly(
         job = await run(engine, in_processes.fail.call())
 
     assert (job.status, attempts_of(job)) == (JobStatus.DEAD_LETTERED, 1)
-    assert "does not import: RuntimeError: the configuration is missing" in (job.last_error or "")
+    assert "cannot be imported: RuntimeError: the configuration is missing" in (job.last_error or "")
     assert 'raise RuntimeError("the configuration is missing")' in (job.last_error or "")
 
 
@@ -357,7 +357,7 @@ async def test_a_kill_by_the_kernel_says_what_it_may_mean(settings: Settings, en
     async with working(settings):
         job = await run(engine, in_processes.run_out_of_memory.call())
 
-    assert job.last_error == "its process died: SIGKILL (when nobody sent it, memory ran out)"
+    assert job.last_error == "its process died: SIGKILL (if nobody sent it, the machine ran out of memory)"
 
 
 async def test_a_death_is_noticed_even_if_somebody_holds_the_socket_open(settings: Settings, engine: Engine) -> None:
@@ -455,7 +455,7 @@ async def test_signals_to_everyone_leave_its_end_to_the_worker(
 
 
 def a_run(call: Call[Any]) -> Run:
-    claim = msgspec.structs.replace(stand_in(call.job.task)._claim, payload=call.job.payload)
+    claim = msgspec.structs.replace(placeholder_context(call.job.task)._claim, payload=call.job.payload)
     return Run(claim, call.task, Context(claim, schema="pulse"), math.inf)
 
 
@@ -617,8 +617,8 @@ PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv
 ORPHAN = """
 import os, sys, time
 from pulse.sdk.worker import process_child
-process_child._ask_kernel = lambda: False
-process_child.die_with(os.getppid())
+process_child._request_parent_death_signal = lambda: False
+process_child.end_with_parent(os.getppid())
 print(os.getpid(), flush=True)
 time.sleep(60)
 """

@@ -25,7 +25,7 @@ from pulse.sdk.alarms import Alarms
 from pulse.sdk.schedules import Schedules
 from pulse.settings import Settings
 from pulse.testing import PulseFixture, Summary
-from pulse.testing.stage import Stage
+from pulse.testing.database_session import DatabaseSession
 from tests.sdk.apps_here import working
 from tests.sdk.pages import DOCS, a_module, blocks, run, section
 from tests.waiting import until
@@ -225,7 +225,7 @@ async def test_the_examples_run(
     assert sum(line.startswith("shop.tasks.send_receipt took") for line in said) == 2
     assert shop["direct"].settings.lease == timedelta(minutes=1)
     assert shop["served"].settings.server_url == "grpc://a:8701,b:8701"
-    with closing(Stage(settings)) as stage:
+    with closing(DatabaseSession(settings)) as stage:
         await asyncio.to_thread(stage.prepare, monkeypatch)
         await asyncio.to_thread(shop["test_a_sum"], PulseFixture(stage))
 

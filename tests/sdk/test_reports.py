@@ -112,7 +112,7 @@ async def test_a_result_that_the_database_refuses_fails_its_job_and_no_other(
     assert fine == ["a", "b", "c", "d"]
     assert {(await engine.jobs.get(handle.id)).attempt for handle in handles} == {1}
     assert [job.id for job in dead] == [handles[2].id]
-    assert f"what was reported of job {handles[2].id} was refused" in caplog.text
+    assert f"the report of job {handles[2].id} was refused" in caplog.text
 
 
 async def test_progress_that_the_database_refuses_hinders_no_other(app: Pulse, rule: None) -> None:

@@ -14,7 +14,7 @@ from pulse import Discard, JobHandle, Pulse, Retry, RetryIn, Snooze, Task
 from pulse.errors import PulseError
 from pulse.sdk.alarm_options import AlarmOptions, WantedAlarms
 from pulse.sdk.alarms import Alarms
-from pulse.sdk.schedule_options import ScheduleOptions, Wanted
+from pulse.sdk.schedule_options import ScheduleOptions, WantedSchedules
 from pulse.sdk.schedules import Schedules
 from pulse.settings import Settings
 from tests.sdk.apps_here import closing
@@ -42,7 +42,7 @@ EXTRA: dict[tuple[type, str], type] = {  # what stands behind ** in a signature
     (Alarms, "options"): AlarmOptions,
     (Alarms, "wanted"): WantedAlarms,
     (Schedules, "options"): ScheduleOptions,
-    (Schedules, "wanted"): Wanted,
+    (Schedules, "wanted"): WantedSchedules,
     (Pulse, "overrides"): Settings,
 }
 # Those that only make or end something, or take nothing of the caller's.

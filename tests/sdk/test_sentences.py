@@ -100,13 +100,13 @@ def test_what_no_worker_could_find_or_call_is_no_task() -> None:
         def __call__(self, amount: int) -> None: ...
 
     assert said_by(app.task, Shop.charge, kind=InvalidTask) == (
-        "Shop.charge is a method, and a worker has no object to call it on: define a function, which may make one"
+        "Shop.charge is a method, and a worker has no object to call it on: define a function that creates the object"
     )
     assert "is a partial, which has no name: define a function that calls it" in said_by(app.task, partial(print, 1))
     for declare in (app.task, app.task(name="charge")):
         assert "is a Shop object, which has no name: define a function" in said_by(declare, Shop(), kind=InvalidTask)
     assert said_by(app.task, lambda: None, kind=InvalidTask) == (
-        'a lambda has no name by which a worker could find it: define a function, or give it one with name="…"'
+        'a lambda has no name by which a worker could find it: define a function, or give it a name with name="…"'
     )
     assert app.task(name="double")(lambda n: 2 * n).name == "double"
     assert not said_by(app.task, 7).startswith("Traceback")
@@ -117,7 +117,7 @@ def test_what_no_worker_could_find_or_call_is_no_task() -> None:
 
 def test_a_setting_that_there_is_not_or_is_of_another_kind() -> None:
     assert said_by(Pulse, pool=3, kind=InvalidSettings) == "there is no setting 'pool': did you mean pool_size?"
-    assert said_by(Pulse, xyz=3) == "there is no setting 'xyz': docs/reference/settings.md lists all there are"
+    assert said_by(Pulse, xyz=3) == "there is no setting 'xyz': docs/reference/settings.md lists all settings"
     many = "pool_size must be a whole number, such as 10, not 'many'"
     assert said_by(lambda: Pulse(pool_size="many").settings, kind=InvalidSettings) == many
     assert said_by(lambda: Pulse(pool_size=[]).settings) == "pool_size must be a whole number, such as 10, not []"

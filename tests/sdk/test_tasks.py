@@ -101,7 +101,7 @@ def test_what_cannot_be_a_task_is_refused() -> None:
         def numbers() -> Any:
             yield 1
 
-    with pytest.raises(InvalidTask, match="executor 'gpu'"):
+    with pytest.raises(InvalidTask, match=r"executor of task .* must be auto or process, not 'gpu'"):
         app.task(name="sum", executor="gpu")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(InvalidOption, match=r"option of a task must be one of aliases, .*priority"):
         app.task(name="sum", dealy="5m")(lambda: None)  # type: ignore[call-overload]
@@ -271,7 +271,8 @@ def test_a_call_written_down_has_no_transaction_of_its_own(settings: Settings) -
         send = declare(app).using(conn=object())
 
         with pytest.raises(
-            InvalidOption, match=r"conn must be given to app\.enqueue_many\(calls, conn=…\), not 'object'"
+            InvalidOption,
+            match=r"conn must be unset for call\(\) \(give it to app\.enqueue_many\(calls, conn=…\)\), not 'object'",
         ):
             send.call(1)
 

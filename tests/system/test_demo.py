@@ -84,7 +84,7 @@ async def test_it_leaves_alone_a_schema_that_is_not_its_own(settings: Settings) 
     ended = run_process("demo", PULSE_DATABASE_URL=str(settings.database_url))
 
     assert ended.returncode == 4
-    assert "not ours" in ended.stderr
+    assert "not from Pulse" in ended.stderr
     assert await conn.fetchval("select to_regclass('pulse_demo.precious') is not null")
     await conn.execute("drop schema pulse_demo cascade")
     await conn.close()

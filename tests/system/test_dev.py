@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.store.embedded import server as embedded
 from pulse.store.embedded.binaries import find_binaries
 from tests.doors.worker_processes import TASKS, python_in, run_in, started
@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, settings: Settings) -> None:
-    use(settings, lambda engine: engine.tokens.create("reader", ["read"]))
+    run_with_engine(settings, lambda engine: engine.tokens.create("reader", ["read"]))
     database = {"PULSE_DATABASE_URL": str(settings.database_url)}
 
     with started(folder, "dev", **database) as dev:
@@ -49,7 +49,7 @@ def test_tokens_in_the_database_do_not_lock_its_own_worker_out(folder: Path, set
         assert dev.exit_code() == 0
         assert dev.text.endswith("1 job given back, to run again.\nStopped.\n")
 
-    assert [token.name for token in use(settings, lambda engine: engine.tokens.list())] == ["reader"]
+    assert [token.name for token in run_with_engine(settings, lambda engine: engine.tokens.list())] == ["reader"]
     assert "pulse_" not in dev.text
 
 
@@ -62,7 +62,7 @@ def test_a_postgres_that_is_stopped_under_it_comes_back(folder: Path) -> None:
         dev.expect('  wake  local .*{"a": 1}')
 
         assert run_in(folder, "db", "stop").stdout == "Postgres was stopped.\n"
-        dev.expect(r"Postgres was stopped: started it again\.")
+        dev.expect(r"Postgres was stopped and has been started again\.")
         assert "tasks.hourly" in run_in(folder, "schedules", "list").stdout
 
         python_in(folder, "from tasks import hello; hello.enqueue('ada')")

@@ -54,7 +54,7 @@ async def test_pulse_dev_shows_wakes_on_its_terminal(settings: Settings, tmp_pat
     (tmp_path / "tasks.py").write_text(TASKS)
     database = {"PULSE_DATABASE_URL": str(settings.database_url)}
     with started(tmp_path, "dev", **database) as dev:
-        url = dev.expect(r"  alarms    wakes are shown here \((http://127\.0\.0\.1:\d+)\)")[1]
+        url = dev.expect(r"  alarms    shown here as they arrive \((http://127\.0\.0\.1:\d+)\)")[1]
         dev.expect("server ")
         # The default target is the server's, and dev's server may call this machine by name as well.
         async with over_stdio(folder=tmp_path, PULSE_ALARM_TARGET="http://127.0.0.1:9", **database) as agent:
@@ -78,4 +78,4 @@ def test_pulse_dev_leaves_a_target_of_yours_alone(settings: Settings, tmp_path: 
         dev.process.send_signal(signal.SIGTERM)
 
         assert dev.exit_code() == 0
-        assert "wakes are shown here" not in dev.text
+        assert "shown here as they arrive" not in dev.text

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.cli.session import use
+from pulse.cli.session import run_with_engine
 from pulse.model.jobs import Job, JobStatus, NewJob
 from pulse.store.embedded import server as embedded
 from pulse.store.embedded.binaries import find_binaries
@@ -45,11 +45,11 @@ class Shop:
 
     def enqueue(self, task: str, **arguments: Any) -> UUID:
         job = NewJob(task=f"tasks.{task}", payload=json.dumps(arguments))
-        [submitted] = use(self.settings, lambda engine: engine.jobs.submit([job]))
+        [submitted] = run_with_engine(self.settings, lambda engine: engine.jobs.submit([job]))
         return submitted.id
 
     def get(self, job_id: UUID) -> Job:
-        return use(self.settings, lambda engine: engine.jobs.get(job_id))
+        return run_with_engine(self.settings, lambda engine: engine.jobs.get(job_id))
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ async def mornings() -> None: ...
 
 
 def names_of_schedules(settings: Settings) -> list[str]:
-    page = use(settings, lambda engine: engine.schedules.list_page())
+    page = run_with_engine(settings, lambda engine: engine.schedules.list_page())
     return [f"{schedule.name} {schedule.status}" for schedule in page.schedules]
 
 

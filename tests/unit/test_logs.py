@@ -18,8 +18,8 @@ import pytest
 from msgspec import structs
 from opentelemetry import trace
 
-from pulse.sdk.context import Context, current, stand_in
-from pulse.sdk.logs import JsonFormatter, Logs, TextFormatter, install_job_fields, write_logs
+from pulse.sdk.context import Context, current, placeholder_context
+from pulse.sdk.logs import JsonFormatter, LogSettings, TextFormatter, configure_logging, install_job_fields
 from tests.tracing import collecting
 
 log = logging.getLogger("shop.tasks")
@@ -38,7 +38,7 @@ def installed() -> Iterator[None]:
 @pytest.fixture
 def job() -> Iterator[Context]:
     """The job that the test runs in."""
-    context = stand_in("shop.charge")
+    context = placeholder_context("shop.charge")
     token = current.set(context)
     yield context
     current.reset(token)
@@ -193,7 +193,7 @@ def test_a_record_is_of_the_job_it_was_logged_in_wherever_it_is_formatted(job: C
 def test_threads_know_their_own_job_only(job: Context) -> None:
     def in_thread() -> None:
         log.error("outside")
-        current.set(stand_in("shop.other"))
+        current.set(placeholder_context("shop.other"))
         log.error("inside")
 
     def write() -> None:
@@ -224,9 +224,9 @@ def test_what_is_logged_for_debugging_is_not_drowned_by_grpc(monkeypatch: pytest
     monkeypatch.setattr(root, "level", root.level)
     monkeypatch.setattr(grpc, "level", grpc.level)
 
-    write_logs(Logs("text", logging.DEBUG))
+    configure_logging(LogSettings("text", logging.DEBUG))
     assert log.isEnabledFor(logging.DEBUG)
     assert not logging.getLogger("grpc._cython.cygrpc").isEnabledFor(logging.DEBUG)
 
-    write_logs(Logs("text", logging.ERROR))
+    configure_logging(LogSettings("text", logging.ERROR))
     assert not grpc.isEnabledFor(logging.WARNING)

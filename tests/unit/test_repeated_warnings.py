@@ -21,5 +21,5 @@ def test_another_one_or_one_after_an_end_is_told_at_once() -> None:
     complaint = RepeatedWarning(lambda: 0.0)
 
     assert [complaint.is_due(text) for text in ("revoked", "revoked", "expired")] == [True, False, True]
-    complaint.is_over()
+    complaint.reset()
     assert complaint.is_due("expired")

@@ -18,10 +18,10 @@ def test_it_never_says_too_late(start: float, way_there: float, way_back: float,
     asked_at = start
     shown = asked_at + way_there + ahead  # what the server's clock shows when it answers
     clock = ServerClock()
-    clock.learn(asked_at=asked_at, server_time=shown)
+    clock.synchronize(asked_at=asked_at, server_time=shown)
 
     truly = asked_at + way_there + way_back + later
-    estimate = clock.local(truly + ahead)
+    estimate = clock.to_local(truly + ahead)
 
     assert estimate <= truly + 1e-6
     assert truly - estimate == pytest.approx(way_there, abs=1e-6)
@@ -29,12 +29,12 @@ def test_it_never_says_too_late(start: float, way_there: float, way_back: float,
 
 def test_the_newest_answer_counts() -> None:
     clock = ServerClock()
-    clock.learn(asked_at=10, server_time=1_000)
-    clock.learn(asked_at=20, server_time=1_011)
+    clock.synchronize(asked_at=10, server_time=1_000)
+    clock.synchronize(asked_at=20, server_time=1_011)
 
-    assert clock.local(1_012) == 21
+    assert clock.to_local(1_012) == 21
 
 
 def test_without_an_answer_nothing_is_known() -> None:
-    with pytest.raises(RuntimeError, match="nothing is known"):
-        ServerClock().local(1)
+    with pytest.raises(RuntimeError, match="must be synchronized before it is read"):
+        ServerClock().to_local(1)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pulse.model.errors import InvalidInput, InvalidSettings
-from pulse.settings import Settings, tell_of_misspelt
+from pulse.settings import Settings, warn_of_misspelt
 
 # A value for each that is not its default, as text and as what the text means.
 TWINS: dict[str, tuple[str, Any]] = {
@@ -101,7 +101,7 @@ def test_an_empty_environment_means_the_defaults() -> None:
 def test_http_is_turned_off_by_saying_nothing() -> None:
     assert Settings.from_env({"PULSE_HTTP_LISTEN": ""}).http_listen == ""
     assert Settings.from_env({}, http_listen="").http_listen == ""
-    with pytest.raises(InvalidSettings, match="http_hosts: 'a b' is not the name of a host"):
+    with pytest.raises(InvalidSettings, match=r"http_hosts must be names of hosts, .*, not 'a b'"):
         Settings(http_hosts="ok.example, a b")
 
 
@@ -167,7 +167,11 @@ def test_so_may_no(text: str) -> None:
         ("PULSE_BUCKETS", "1.5", "PULSE_BUCKETS"),
         ("PULSE_POOL_SIZE", "0", "pool_size must be at least 1, not 0"),
         ("PULSE_NOTIFY", "maybe", "PULSE_NOTIFY must be true or false, not 'maybe'"),
-        ("PULSE_SCHEMA", "Pulse", "schema 'Pulse' must be lower-case"),
+        (
+            "PULSE_SCHEMA",
+            "Pulse",
+            "schema must have 1 to 48 lower-case letters, digits and _",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_name(name: str, text: str, words: str) -> None:
@@ -180,19 +184,19 @@ def test_what_cannot_be_read_is_refused_with_its_name(name: str, text: str, word
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"schema": ""}, "schema ''"),
-        ({"schema": "a-b"}, "schema 'a-b'"),
-        ({"schema": "9lives"}, "not start with a digit"),
-        ({"schema": "x" * 49}, "at most 48 long"),
+        ({"schema": ""}, "it is ''"),
+        ({"schema": "a-b"}, "it is 'a-b'"),
+        ({"schema": "9lives"}, "must not start with a digit"),
+        ({"schema": "x" * 49}, "must have 1 to 48"),
         ({"buckets": 0}, "buckets must be between 1 and 4096, not 0"),
         ({"buckets": 4097}, "buckets must be between 1 and 4096, not 4097"),
         ({"pool_size": 0}, "pool_size"),
         ({"pool_size": -1}, "pool_size"),
-        ({"lease": timedelta()}, "lease must be longer than nothing"),
-        ({"heartbeat": timedelta()}, "heartbeat must be longer than nothing"),
-        ({"watchdog": -timedelta(seconds=1)}, "watchdog must be longer than nothing"),
-        ({"tick": timedelta()}, "tick must be longer than nothing"),
-        ({"lease": timedelta(seconds=29)}, "three heartbeats"),
+        ({"lease": timedelta()}, "lease must be longer than 0 s, not 0 s"),
+        ({"heartbeat": timedelta()}, "heartbeat must be longer than 0 s, not 0 s"),
+        ({"watchdog": -timedelta(seconds=1)}, "watchdog must be longer than 0 s, not -1 s"),
+        ({"tick": timedelta()}, "tick must be longer than 0 s, not 0 s"),
+        ({"lease": timedelta(seconds=29)}, "lease must be at least three heartbeats long, not 29 s"),
         ({"heartbeat": timedelta(seconds=10, microseconds=1)}, "three heartbeats"),
     ],
 )
@@ -296,20 +300,20 @@ def _flags(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]
 
 
 def test_a_misspelt_variable_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.settings._told", set())
+    monkeypatch.setattr("pulse.settings._warned", set())
     for _ in range(2):
         Settings.from_env({"PULSE_POOLSIZE": "3", "PULSE_DATABASEURL": "x", "PULSE_ZEBRA": "1"})
 
     assert caplog.messages == [
-        "PULSE_DATABASEURL is not a setting, so it is not read: did you mean PULSE_DATABASE_URL?",
-        "PULSE_POOLSIZE is not a setting, so it is not read: did you mean PULSE_POOL_SIZE?",
+        "PULSE_DATABASEURL is not a setting and is ignored: did you mean PULSE_DATABASE_URL?",
+        "PULSE_POOLSIZE is not a setting and is ignored: did you mean PULSE_POOL_SIZE?",
     ]
 
 
 def test_a_misspelt_name_of_the_file_of_settings_or_of_a_credential_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.settings._told", set())
+    monkeypatch.setattr("pulse.settings._warned", set())
     Settings.from_env({"PULSE_CONFG": "x", "PULSE_TOKN": "x", "PULSE_ALARM_TOKE": "x"})
 
     assert [message.rpartition(" ")[2] for message in caplog.messages] == [
@@ -324,12 +328,12 @@ def test_a_misspelt_variable_of_a_flag_is_told_by_the_command_line(
 ) -> None:
     from pulse.cli.main import cli
 
-    monkeypatch.setattr("pulse.settings._told", set())
+    monkeypatch.setattr("pulse.settings._warned", set())
     env = {"PULSE_JOBS_LST_LIMIT": "5", "PULSE_JOBS_LIST_LIMIT": "5", "PULSE_ZEBRA": "1", "PULSE_SINK": "1"}
     CliRunner().invoke(cli, ["completion", "bash"], env=env)
 
     assert caplog.messages == [
-        "PULSE_JOBS_LST_LIMIT is not a setting, so it is not read: did you mean PULSE_JOBS_LIST_LIMIT?"
+        "PULSE_JOBS_LST_LIMIT is not a setting and is ignored: did you mean PULSE_JOBS_LIST_LIMIT?"
     ]
 
 
@@ -339,10 +343,10 @@ def test_variables_of_flags_and_of_other_programs_are_left_alone(
     from pulse.cli.main import cli
     from pulse.cli.options import variables_of
 
-    monkeypatch.setattr("pulse.settings._told", set())
+    monkeypatch.setattr("pulse.settings._warned", set())
     others = ("PULSE_CONFIG", "PULSE_SERVER", "PULSE_SINK", "PULSE_COOKIE", "PULSE_RUNTIME_PATH", "PULSE_LATENCY_MSEC")
     names = {*_flags(cli), *others} - {f"PULSE_{each.name.upper()}" for each in fields(Settings)}
     Settings.from_env(dict.fromkeys(names - {"PULSE_CONFIG"}, "1"))
-    tell_of_misspelt(dict.fromkeys(names, "1"), lambda: variables_of(cli))
+    warn_of_misspelt(dict.fromkeys(names, "1"), lambda: variables_of(cli))
 
     assert caplog.messages == []

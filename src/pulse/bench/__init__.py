@@ -1,1 +1,1 @@
-"""How fast is it here? The scenarios behind `pulse bench`."""
+"""Holds the scenarios of `pulse bench`, which measures how fast Pulse is on this machine."""

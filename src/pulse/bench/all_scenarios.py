@@ -1,4 +1,4 @@
-"""Which scenarios are there, by name?"""
+"""Which scenarios can `pulse bench` run?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the benchmarks run? Tasks that do nothing, or only tell when they began."""
+"""Which tasks do the benchmarks run? Tasks that do nothing, or return when they began."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def sync_noop(order_id: int, to: str) -> bool:
 
 @app.task(name="bench.stamp")
 async def stamp() -> float:
-    """When it began, on the clock all processes of a machine share."""
+    """Return when the handler began, by the clock that all processes of a machine share."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @app.task(name="bench.stumble", retry=Retry(2, "fixed", "200ms", jitter=0))
 async def stumble(failed_at: float) -> float:
-    """Fails the first time; then tells when it was tried again."""
+    """Fail on the first attempt, and return when the second began."""
     from pulse.sdk.context import current
 
     context = current.get()

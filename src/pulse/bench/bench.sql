@@ -1,5 +1,5 @@
--- What bare SQL does in this database for the same moves on the same columns: no pause, no deadline, no mark, no workers,
--- no tallies, no unique keys, and only the two indexes the moves need.
+-- The statements of `pulse bench`. The first ones are bare SQL for the same operations on the same columns: no pauses, no
+-- deadlines, no low-water marks, no workers, no tallies, no unique keys, and only the two indexes that they need.
 
 -- name: create_lean()
 drop table if exists pulse.lean;
@@ -67,8 +67,8 @@ from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETE
 select extract(epoch from claimed_at - submitted_at)::float8 * 1000 as milliseconds
 from pulse.jobs where bucket = :bucket and topic = :topic and status = 'COMPLETED' and finished_at is not null;
 
--- name: crowd_jobs(bucket, topic, other_topics, rows, status, ready, due_in, finished)
--- So many rows that are not what the benchmark drains.
+-- name: fill_background(bucket, topic, other_topics, rows, status, ready, due_in, finished)
+-- Insert rows that the benchmark does not drain.
 insert into pulse.jobs (
     bucket, id, topic, task, payload, priority, max_attempts, submitted_at, run_at, ready_at, finished_at, status, lease_id
 )
@@ -82,14 +82,15 @@ from generate_series(1, :rows::int) as number;
 -- name: transactions()
 select xact_commit as commits, xact_rollback as rollbacks from pg_stat_database where datname = current_database();
 
--- name: settle_lean()
+-- name: vacuum_lean()
 vacuum (analyze) pulse.lean;
 
 -- name: empty_schedules()
 truncate pulse.schedules, pulse.fires;
 
 -- name: fill_schedules(name, schedules, due_in, spacing, task, bucket, payload)
--- So many that are due at one instant, or one after the other; half by cron, in five zones, half at intervals.
+-- Insert schedules that are due at one instant, or one after the other; half by cron in five time zones, half at
+-- intervals.
 insert into pulse.schedules (
     id, name, status, next_run_at, created_at, updated_at, kind, cron, every, anchor, tz, catch_up, replay_limit,
     overlap, task, topic, bucket, payload, priority, max_attempts
@@ -107,7 +108,7 @@ from generate_series(0, :schedules::int - 1) as n
 cross join lateral (select statement_timestamp() + :due_in::interval + n * :spacing::interval as at) as due;
 
 -- name: has_unfired()
--- Those are the first in the order in which they fall due, so that asking disturbs nobody.
+-- Schedules that have not fired are the first in the order in which they fall due, so this reads a single row.
 select exists (
     select from pulse.schedules
     where next_run_at is not null and paused_at is null and fired = 0
@@ -115,7 +116,7 @@ select exists (
 );
 
 -- name: fire_seconds(name)
--- From the instant they were due to the last of them.
+-- The seconds from the instant at which the schedules were due to the last fire.
 select extract(epoch from max(logged_at) - min(occurrence))::float8
 from pulse.fires where outcome = 'FIRED' and schedule_id in (
     select id from pulse.schedules where name >= :name and name < :name || ':'
@@ -131,19 +132,19 @@ from pulse.fires where outcome = 'FIRED' and schedule_id in (
 select extract(epoch from claimed_at - scheduled_for)::float8 * 1000
 from pulse.jobs where bucket = :bucket and topic = :topic and claimed_at is not null;
 
--- name: made_ids(bucket, topic)
+-- name: list_made_jobs(bucket, topic)
 select id, scheduled_for from pulse.jobs where bucket = :bucket and topic = :topic;
 
--- name: create_twin()
--- A table with all that jobs has, for what any insert of such rows must pay.
-drop table if exists pulse.twin;
-create table pulse.twin (like pulse.jobs including all) with (fillfactor = 70);
+-- name: create_copy()
+-- A table with the same columns and indexes as jobs, to measure what any insert of such rows costs.
+drop table if exists pulse.jobs_copy;
+create table pulse.jobs_copy (like pulse.jobs including all) with (fillfactor = 70);
 
--- name: drop_twin()
-drop table if exists pulse.twin;
+-- name: drop_copy()
+drop table if exists pulse.jobs_copy;
 
--- name: insert_twin(ids, topics, buckets, payloads, instants)
-insert into pulse.twin (
+-- name: insert_copy(ids, topics, buckets, payloads, instants)
+insert into pulse.jobs_copy (
     bucket, id, topic, task, payload, priority, max_attempts, schedule_id, scheduled_for, submitted_at, run_at, ready_at,
     status, lease_id
 )
@@ -156,7 +157,7 @@ from unnest(:ids::uuid[], :topics::text[], :buckets::smallint[], :payloads::json
 truncate pulse.alarms, pulse.deliveries;
 
 -- name: fill_alarms(owner, alarms, due_at, spacing, destinations, payload)
--- So many that are due at one instant, or one after the other; destinations take turns.
+-- Insert alarms that are due at one instant, or one after the other; destinations take turns.
 insert into pulse.alarms (
     id, owner, fingerprint, kind, payload, url, destination, max_failures, occurrence, next_fire_at, created_at, updated_at
 )
@@ -169,12 +170,12 @@ cross join lateral (
 ) as place
 cross join lateral (select to_timestamp(:due_at::float8) + n * :spacing::interval as at) as due;
 
--- name: has_unheard()
--- Whether there is an alarm that was not delivered and does not say why.
+-- name: has_unfinished_alarms()
+-- Whether there is an alarm that was not delivered and has no error.
 select exists (select from pulse.alarms where status = 'active' and last_error is null);
 
--- name: alarm_standing()
--- How they stand. None may be lost: what is not delivered has a time at which it is tried again, and a reason.
+-- name: count_alarms()
+-- The number of alarms in each state. None may be lost: an alarm that was not delivered has a next try and an error.
 select
     count(*) filter (where status = 'fired')::int as delivered,
     count(*) filter (where is_waiting and last_error not like 'deferred%')::int as retried,

@@ -1,7 +1,7 @@
-"""Who is woken in a benchmark? `python -m pulse.bench.endpoints`: one process, many ports, as little HTTP as will do.
+"""Which endpoints receive the alarms of a benchmark? `python -m pulse.bench.endpoints`, one process with many ports.
 
-Its first line says where it listens, by manner. Then it reads orders: `count` answers with how many requests have come
-to each manner, `forget` begins anew, `report PATH` writes down everything that came.
+Its first line has its URLs by behaviour. Then it reads commands: `count` returns how many requests each behaviour has
+received, `forget` clears the requests, and `report PATH` writes all of them to a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 PORTS = {"good": 100, "other": 40, "hang": 5, "refuse": 5, "reset": 5}
-HOSTILE = ("hang", "refuse", "reset")
+FAILING = ("hang", "refuse", "reset")
 ANSWERS = {
     "good": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     "other": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
@@ -32,32 +32,32 @@ ANSWERS = {
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
-    manner: str
-    at: float  # seconds since 1970, on the clock that the database of this machine goes by
+    behaviour: str
+    at: float  # seconds since 1970, by the clock that a database on this machine uses
     wake_id: str
     body: msgspec.Raw
 
 
 class Receiver(asyncio.Protocol):
-    """One connection. Requests come one after the other, so what has come is one request at most."""
+    """A connection. Requests come one after the other, so the received bytes are of one request at most."""
 
-    def __init__(self, manner: str, arrived: list[tuple[str, float, bytes]]) -> None:
-        self._manner, self._arrived = manner, arrived
-        self._answer = ANSWERS.get(manner)
-        self._taken = b""
+    def __init__(self, behaviour: str, arrived: list[tuple[str, float, bytes]]) -> None:
+        self._behaviour, self._arrived = behaviour, arrived
+        self._answer = ANSWERS.get(behaviour)
+        self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self._taken += data
-        if not is_whole(self._taken):
+        self._received += data
+        if not is_whole(self._received):
             return
-        self._arrived.append((self._manner, time.time(), self._taken))
-        self._taken = b""
+        self._arrived.append((self._behaviour, time.time(), self._received))
+        self._received = b""
         if self._answer is not None:
             self._transport.write(self._answer)
-        elif self._manner == "reset":
+        elif self._behaviour == "reset":
             self._transport.abort()
 
 
@@ -73,43 +73,43 @@ def header(head: bytes, name: bytes) -> bytes:
     return head[start + len(name) + 3 :].split(b"\r\n", 1)[0].strip()
 
 
-def read_arrival(manner: str, at: float, request: bytes) -> Arrival:
+def read_arrival(behaviour: str, at: float, request: bytes) -> Arrival:
     head, _, body = request.partition(b"\r\n\r\n")
-    return Arrival(manner, at, header(head, b"webhook-id").decode(), msgspec.Raw(body or b"null"))
+    return Arrival(behaviour, at, header(head, b"webhook-id").decode(), msgspec.Raw(body or b"null"))
 
 
 async def listen() -> None:
     loop = asyncio.get_running_loop()
     arrived: list[tuple[str, float, bytes]] = []
     urls: dict[str, list[str]] = {}
-    for manner, ports in PORTS.items():
+    for behaviour, ports in PORTS.items():
         for _ in range(ports):
-            server = await loop.create_server(lambda manner=manner: Receiver(manner, arrived), "127.0.0.1", 0)  # type: ignore[misc]
+            server = await loop.create_server(lambda behaviour=behaviour: Receiver(behaviour, arrived), "127.0.0.1", 0)  # type: ignore[misc]
             port = server.sockets[0].getsockname()[1]
-            urls.setdefault(manner, []).append(f"http://127.0.0.1:{port}")
-    say(urls)
+            urls.setdefault(behaviour, []).append(f"http://127.0.0.1:{port}")
+    print_json(urls)
     while order := (await asyncio.to_thread(sys.stdin.readline)).split():
         match order:
             case ["count"]:
-                say(Counter(manner for manner, *_ in arrived))
+                print_json(Counter(behaviour for behaviour, *_ in arrived))
             case ["forget"]:
                 arrived.clear()
-                say({})
+                print_json({})
             case ["report", path]:
                 write(path, [read_arrival(*each) for each in arrived])
-                say({})
+                print_json({})
 
 
 def write(path: str, found: list[Arrival]) -> None:
     Path(path).write_bytes(msgspec.json.encode(found))
 
 
-def say(answer: object) -> None:
+def print_json(answer: object) -> None:
     print(msgspec.json.encode(answer).decode(), flush=True)  # noqa: T201  the protocol
 
 
 class Endpoints:
-    """The process, seen from the one that measures."""
+    """The process of endpoints, seen from the process that measures."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -140,7 +140,7 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def endpoints() -> AsyncIterator[Endpoints]:
+async def run_endpoints() -> AsyncIterator[Endpoints]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pulse.bench.endpoints"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

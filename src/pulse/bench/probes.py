@@ -1,4 +1,4 @@
-"""What does `pulse bench` ask the database, and what is the fastest that bare SQL does there?"""
+"""Which queries does `pulse bench` run, and how fast is bare SQL on the same database?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 LEASE = timedelta(seconds=30)
-STATISTICS_LAG = 1.2  # seconds until every backend has told its numbers
+STATISTICS_LAG = 1.2  # seconds until every backend has reported its statistics
 
 
 class Transactions(NamedTuple):
@@ -26,8 +26,8 @@ class Transactions(NamedTuple):
     rollbacks: int
 
 
-class Crowd(NamedTuple):
-    """A kind of rows that must not slow a drain down."""
+class Background(NamedTuple):
+    """A kind of rows beside which a drain must not be slower."""
 
     status: str
     other_topics: int = 0
@@ -36,16 +36,16 @@ class Crowd(NamedTuple):
     finished: bool = False
 
 
-CROWDS = {
-    "ready": Crowd("PENDING", ready=True),
-    "future": Crowd("SCHEDULED", due_in=timedelta(days=30)),
-    "finished": Crowd("COMPLETED", finished=True),
-    "topics": Crowd("PENDING", other_topics=100, ready=True),
+BACKGROUNDS = {
+    "ready": Background("PENDING", ready=True),
+    "future": Background("SCHEDULED", due_in=timedelta(days=30)),
+    "finished": Background("COMPLETED", finished=True),
+    "topics": Background("PENDING", other_topics=100, ready=True),
 }
 
 
 class Probe:
-    """One connection that looks and prepares."""
+    """A connection with which a benchmark prepares and reads the database."""
 
     def __init__(self, raw: Any, settings: Settings, buckets: int) -> None:  # noqa: ANN401
         self._raw = raw
@@ -68,8 +68,8 @@ class Probe:
         await self._conn.rows("empty_schedules")
         await self._conn.rows("empty_alarms")
 
-    async def settle(self) -> None:
-        """Vacuumed, analysed and on disk, so that every round starts alike."""
+    async def vacuum(self) -> None:
+        """Vacuum, analyze and write everything to disk, so that every round starts in the same state."""
         await self._raw.execute(f'vacuum (analyze) "{self._schema}".jobs')
         await self._raw.execute("checkpoint")
 
@@ -82,8 +82,11 @@ class Probe:
     async def completed(self, topic: str) -> int:
         return int(await self._one("count_completed", topic))
 
-    async def until_completed(self, topic: str, jobs: int, started: float) -> float:
-        """Seconds until so many are; finished ones of before may be there, so it waits for the last of these."""
+    async def wait_until_completed(self, topic: str, jobs: int, started: float) -> float:
+        """Wait until this many jobs are completed, and return the seconds until the last one was.
+
+        `jobs` includes those that were completed before.
+        """
         while await self.completed(topic) < jobs:  # noqa: ASYNC110
             await asyncio.sleep(0.25)
         return await self.last_finished(topic) - started
@@ -94,11 +97,11 @@ class Probe:
     async def waits(self, topic: str) -> list[float]:
         return await self._all("bench_waits", topic)
 
-    async def crowd(self, kind: str, topic: str, rows: int) -> None:
-        crowd = CROWDS[kind]._asdict()
+    async def fill_background(self, kind: str, topic: str, rows: int) -> None:
+        background = BACKGROUNDS[kind]._asdict()
         for start in range(0, rows, 100_000):
             part = min(100_000, rows - start)
-            await self._conn.rows("crowd_jobs", bucket=self._bucket(topic), topic=topic, rows=part, **crowd)
+            await self._conn.rows("fill_background", bucket=self._bucket(topic), topic=topic, rows=part, **background)
 
     async def transactions(self) -> Transactions:
         await asyncio.sleep(STATISTICS_LAG)
@@ -116,7 +119,7 @@ class Probe:
 
 
 class ScheduleProbe(Probe):
-    """As Probe, for schedules."""
+    """A probe for schedules."""
 
     async def fill(
         self,
@@ -128,7 +131,7 @@ class ScheduleProbe(Probe):
         due_in: timedelta,
         spacing: timedelta = timedelta(),
     ) -> None:
-        """Write schedules whose names begin so, due together or one after the other."""
+        """Write schedules whose names begin with `name`, due together or one after the other."""
         await self._conn.rows(
             "fill_schedules",
             name=name,
@@ -140,8 +143,8 @@ class ScheduleProbe(Probe):
             payload=payload,
         )
 
-    async def settle(self) -> None:
-        await super().settle()
+    async def vacuum(self) -> None:
+        await super().vacuum()
         await self._raw.execute(f'vacuum (analyze) "{self._schema}".schedules, "{self._schema}".fires')
 
     async def has_unfired(self) -> bool:
@@ -157,16 +160,16 @@ class ScheduleProbe(Probe):
         return await self._all("start_lateness", topic)
 
     async def insert_raw(self, topic: str, payload: str, size: int) -> float:
-        """Seconds to insert the rows of these jobs again, so many at a time, into a table like theirs."""
+        """Insert the rows of these jobs into a copy of their table, `size` rows at a time, and return the seconds."""
         bucket = self._bucket(topic)
-        rows = await self._conn.rows("made_ids", bucket=bucket, topic=topic)
-        await self._conn.execute(self._conn.text("create_twin"))
+        rows = await self._conn.rows("list_made_jobs", bucket=bucket, topic=topic)
+        await self._conn.execute(self._conn.text("create_copy"))
         started = time.perf_counter()
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             count = len(part)
             await self._conn.rows(
-                "insert_twin",
+                "insert_copy",
                 ids=[row["id"] for row in part],
                 topics=[topic] * count,
                 buckets=[bucket] * count,
@@ -174,21 +177,21 @@ class ScheduleProbe(Probe):
                 instants=[row["scheduled_for"] for row in part],
             )
         seconds = time.perf_counter() - started
-        await self._conn.execute(self._conn.text("drop_twin"))
+        await self._conn.execute(self._conn.text("drop_copy"))
         return seconds
 
 
-class Standing(NamedTuple):
-    """How many alarms there are of each kind after a burst."""
+class AlarmCounts(NamedTuple):
+    """The number of alarms of each kind after a burst."""
 
     delivered: int
     retried: int
-    deferred: int  # their destination is known to be down
-    lost: int  # must be none
+    deferred: int  # because their destination is known to be down
+    lost: int  # must be 0
 
 
 class AlarmProbe(Probe):
-    """As Probe, for alarms."""
+    """A probe for alarms."""
 
     async def fill(
         self,
@@ -211,19 +214,19 @@ class AlarmProbe(Probe):
             payload=payload,
         )
 
-    async def settle(self) -> None:
-        await super().settle()
+    async def vacuum(self) -> None:
+        await super().vacuum()
         await self._raw.execute(f'vacuum (analyze) "{self._schema}".alarms, "{self._schema}".deliveries')
 
-    async def has_unheard(self) -> bool:
-        return bool((await self._conn.rows("has_unheard"))[0][0])
+    async def has_unfinished_alarms(self) -> bool:
+        return bool((await self._conn.rows("has_unfinished_alarms"))[0][0])
 
-    async def standing(self) -> Standing:
-        return Standing(*(await self._conn.rows("alarm_standing"))[0])
+    async def counts(self) -> AlarmCounts:
+        return AlarmCounts(*(await self._conn.rows("count_alarms"))[0])
 
 
 class Ceiling:
-    """The leanest SQL for the same moves, over a few connections."""
+    """The same operations in the leanest SQL, over a few connections."""
 
     def __init__(self, conns: list[Connection]) -> None:
         self._conns = conns
@@ -247,7 +250,7 @@ class Ceiling:
 
     async def fill(self, topic: str, jobs: int, payload: str) -> None:
         await self._conns[0].rows("fill_lean", topic=topic, jobs=jobs, payload=payload)
-        await self._conns[0].execute(self._conns[0].text("settle_lean"))
+        await self._conns[0].execute(self._conns[0].text("vacuum_lean"))
         await self._conns[0].execute("checkpoint")
 
     async def drain(self, topic: str, jobs: int, batch: int) -> float:

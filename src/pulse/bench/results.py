@@ -1,4 +1,4 @@
-"""What does a benchmark say? One line of figures, the same fields for every scenario."""
+"""What does a benchmark report? One line of figures, with the same fields for every scenario."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """None where a figure does not apply."""
+    """The figures of a scenario. One that does not apply is None."""
 
     scenario: str
     jobs: int
@@ -26,7 +26,8 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 def median_of(results: list[Result]) -> Result:
-    """Figure by figure. Ratios are taken round by round, because a shared machine changes from one to the next."""
+    """Return the median of each figure. Ratios are those of single rounds, because the load of a shared machine changes
+    from one round to the next."""
     merged: dict[str, Any] = {"scenario": results[0].scenario, "jobs": results[0].jobs, "settings": results[0].settings}
     for name in ("seconds", "rate", "ceiling_rate", "ratio", "tx_per_job", "p50_ms", "p95_ms", "p99_ms"):
         values = [value for each in results if (value := getattr(each, name)) is not None]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def served(settings: Settings) -> AsyncIterator[Settings]:
-    """A server process for this database, and settings that lead through it."""
+async def run_server(settings: Settings) -> AsyncIterator[Settings]:
+    """Run a server process for this database, and yield settings that use it."""
     address = f"127.0.0.1:{_free_port()}"
     env = {
         "PULSE_DATABASE_URL": str(settings.database_url),
@@ -36,7 +36,7 @@ async def served(settings: Settings) -> AsyncIterator[Settings]:
     )
     try:
         remote = replace(settings, server_url=f"grpc://{address}")
-        async with open_link(remote):  # which waits for it
+        async with open_link(remote):  # waits until the server answers
             pass
         yield remote
     finally:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def workers(settings: Settings, *, count: int, topics: list[str]) -> AsyncIterator[None]:
-    """So many worker processes, up and connected."""
+async def run_workers(settings: Settings, *, count: int, topics: list[str]) -> AsyncIterator[None]:
+    """Run this many worker processes, which are connected when the block begins."""
     started: list[asyncio.subprocess.Process] = []
     try:
         for _ in range(count):
             started.append(await _start(settings, topics))
-            await _until_ready(started[-1])
+            await _wait_until_ready(started[-1])
         yield
     finally:
         for process in started:
@@ -59,15 +59,15 @@ async def _start(settings: Settings, topics: list[str]) -> asyncio.subprocess.Pr
     )
 
 
-async def _until_ready(process: asyncio.subprocess.Process) -> None:
+async def _wait_until_ready(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
     if await process.stdout.readline() != b"ready\n":
         raise RuntimeError("a worker of the benchmark did not start; its error is above")
 
 
-async def live(topics: list[str]) -> None:
-    """One worker process: say when it is ready, work until told to stop."""
-    logging.getLogger("pulse").setLevel(logging.ERROR)  # jobs that fail on purpose are not worth a line each
+async def run_worker(topics: list[str]) -> None:
+    """Run a worker until SIGTERM, in a process of its own. It prints a line when it is ready."""
+    logging.getLogger("pulse").setLevel(logging.ERROR)  # some jobs fail on purpose and should not fill the log
     worker = Worker(app, topics=topics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     working = asyncio.create_task(worker.run())
@@ -79,5 +79,5 @@ async def live(topics: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which tells us by SIGTERM
-    run(live(msgspec.json.decode(sys.argv[1], type=list[str])))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which then sends SIGTERM
+    run(run_worker(msgspec.json.decode(sys.argv[1], type=list[str])))

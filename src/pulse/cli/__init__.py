@@ -1,1 +1,1 @@
-"""The command line; it starts everything else."""
+"""Holds the command line, `pulse`, which starts all processes of Pulse."""

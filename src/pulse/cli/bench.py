@@ -1,4 +1,4 @@
-"""How fast is it on this machine, and how far from what bare SQL does here?"""
+"""How fast is Pulse on this machine, compared with bare SQL?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulse.cli.options import Command
-from pulse.cli.output import say
-from pulse.cli.progress import under_way
+from pulse.cli.output import print_text
+from pulse.cli.progress import show_status
 from pulse.event_loop import run
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 SCHEMA = "pulse_bench"
 SCENARIOS = {
-    "drain": "a backlog worked off, against the same moves in bare SQL",
-    "live": "enqueueing and working at the same time",
+    "drain": "running a backlog of jobs, against bare SQL",
+    "live": "enqueueing and running jobs at the same time",
     "latency": "from the call of enqueue to the handler's first line, idle",
-    "delayed": "how late delayed jobs begin after their instant",
-    "retries": "how late retries begin after theirs",
+    "delayed": "how long after its instant a delayed job begins",
+    "retries": "how long after its instant a retry begins",
     "backlog": "a drain beside a million rows, against one beside a hundred",
-    "enqueue": "many at once, against a bare insert of the same rows",
+    "enqueue": "enqueueing many jobs at once, against a bare insert",
     "fire": "schedules that are all due at once, against a bare insert",
     "on-time": "how late the jobs of schedules begin, idle",
     "wake": "alarms that are all due at once, against a bare HTTP client",
@@ -42,40 +42,42 @@ HELP = f"""Measure Pulse, and bare SQL beside it, in a schema of its own.
 \b
 {chr(10).join(f"{name:<12}  {what}" for name, what in SCENARIOS.items())}
 
-The schema pulse_bench is made in the database that was named, or in an embedded one made for this, and dropped
-afterwards. Nothing else there is touched.
+The schema pulse_bench is created in the given database, or in an embedded one created for this, and dropped
+afterwards. Nothing else in the database is changed.
 """
-SERVED = ("drain", "live", "latency")
+WITH_SERVER = ("drain", "live", "latency")
 DEFAULT_JOBS = {"fire": 100_000, "wake": 100_000}
 DEFAULT_JOBS |= dict.fromkeys(("latency", "delayed", "retries", "on-time", "wake-on-time"), 200)
 BESIDE = {"backlog": "beside a hundred rows", "wake": "of a bare HTTP client"}
-# Durable, but without a checkpoint in the middle of a round.
+# Durable, but without checkpoints during a round.
 SERVER = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 
 
 @click.command(cls=Command, help=HELP)
 @click.argument("scenario", metavar="SCENARIO", type=click.Choice(list(SCENARIOS)))
-@click.option("--jobs", type=click.IntRange(1), help="How many (default: 50000, or 200 where each is timed).")
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Take the median of so many.")
-@click.option("--processes", type=click.IntRange(1), default=2, show_default=True, help="Worker processes.")
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Number of jobs (50000; fire and wake 100000; 200 if each is timed)."
+)
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Take the median of N rounds.")
+@click.option("--processes", type=click.IntRange(1), default=2, show_default=True, help="Number of worker processes.")
 @click.option("--concurrency", type=click.IntRange(1), default=1000, show_default=True, help="Of each worker.")
 @click.option("--threads", type=click.IntRange(1), default=10, show_default=True, help="Of each worker, for --sync.")
-@click.option("--sync", is_flag=True, help="Drain sync tasks, which run in threads.")
-@click.option("--rate", type=float, default=20.0, show_default=True, help="Jobs a second, for latency.")
-@click.option("--notify/--no-notify", default=True, help="Whether new work is announced, for latency.")
+@click.option("--sync", is_flag=True, help="Run sync tasks, which run in threads.")
+@click.option("--rate", type=float, default=20.0, show_default=True, help="Jobs per second, for latency.")
+@click.option("--notify/--no-notify", default=True, help="Notify workers of new jobs, for latency.")
 @click.option(
     "--background",
     type=click.Choice(["ready", "future", "finished", "topics"]),
     default="ready",
     show_default=True,
-    help="What else is in the table, for backlog.",
+    help="The kind of other rows in the table, for backlog.",
 )
-@click.option("--server", is_flag=True, help="Through a server: drain (beside direct mode), live, latency.")
-@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="How much of it.")
+@click.option("--server", is_flag=True, help="Use a server, for drain (against direct mode), live and latency.")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Number of other rows.")
 @click.pass_obj
 def bench(session: Session, /, scenario: str, jobs: int | None, rounds: int, **options: Any) -> None:  # noqa: ANN401
-    if options["server"] and scenario not in SERVED:
-        raise click.UsageError(f"--server goes with {', '.join(SERVED)}.")
+    if options["server"] and scenario not in WITH_SERVER:
+        raise click.UsageError(f"--server can be used with {', '.join(WITH_SERVER)}.")
     jobs = jobs or DEFAULT_JOBS.get(scenario, 50_000)
     with bench_database(session) as settings:
         results = [
@@ -137,17 +139,17 @@ def run_round(
 
     sized = replace(settings, concurrency=concurrency, threads=threads, pool_size=4)
     plan = Plan(settings=sized, jobs=jobs, processes=processes, **options)
-    with under_way(session, f"round {number} of {rounds}, {scenario}: {SCENARIOS[scenario]}"):
+    with show_status(session, f"round {number} of {rounds}, {scenario}: {SCENARIOS[scenario]}"):
         result: Result = run(all_scenarios.SCENARIOS[scenario](plan))
     if not session.as_json:
-        say(f"round {number} of {rounds}: {' · '.join(figures(result))}")
+        print_text(f"round {number} of {rounds}: {' · '.join(figures(result))}")
     return result
 
 
 def show(result: Result, rounds: int) -> None:
     if rounds > 1:
-        say(f"median of {rounds}: {' · '.join(figures(result))}")
-    say(f"settings: {', '.join(f'{name} {value}' for name, value in result.settings.items())}")
+        print_text(f"median of {rounds}: {' · '.join(figures(result))}")
+    print_text(f"settings: {', '.join(f'{name} {value}' for name, value in result.settings.items())}")
 
 
 def figures(result: Result) -> Iterator[str]:

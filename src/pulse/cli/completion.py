@@ -1,4 +1,4 @@
-"""How does a shell learn to complete what is typed after `pulse`?"""
+"""How does a shell complete commands of `pulse`? With a script that this command prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(ctx: click.Context, session: Session, /, shell: str) -> None:
     """Print a script that lets SHELL complete commands, flags and states.
 
-    It asks `pulse` itself, and never a database.
+    The script runs `pulse` to find completions. It does not use a database.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Which exit code tells a script what went wrong?"""
+"""Which exit code does each error have?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pulse.model.errors import Conflict, NotFound, PulseError, Unavailable
 
 OK = 0
 UNAVAILABLE = 5
-REFUSED = 1  # refused or failed; 2 is click's, for a command line that makes no sense
+REFUSED = 1  # refused or failed; click uses 2 for wrong usage
 
 EXIT_CODES: dict[type[PulseError], int] = {
     PulseError: REFUSED,
@@ -17,5 +17,5 @@ EXIT_CODES: dict[type[PulseError], int] = {
 
 
 def exit_code_of(error: PulseError) -> int:
-    """The nearest ancestor wins, so a new error needs no new line here."""
+    """Return the exit code of the error's nearest ancestor with one, so that a new error needs no new line here."""
     return next(EXIT_CODES[kind] for kind in type(error).mro() if kind in EXIT_CODES)

@@ -1,7 +1,7 @@
-"""Where does the command line begin, and which commands are there?
+"""Where does the command line begin, and which commands does it have?
 
-Imports stay light, here and at the top of every module beside this one: the driver and the terminal library are
-loaded by the commands that use them, so that `pulse --help` does not wait for them.
+Modules of the command line import little at their top: the driver and the terminal library are imported by the commands
+that use them, so that `pulse --help` starts quickly.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ def cli() -> None:
 
     \b
     Examples:
-      pulse demo                                 see it work, on its own Postgres
+      pulse demo                                 watch Pulse at work
       pulse dev                                  run the app in this folder
-      pulse worker shop.tasks:app                a worker in production
+      pulse worker shop.tasks:app                run a worker in production
       pulse server                               serve jobs over gRPC and HTTP
-      pulse migrate                              make or upgrade the schema
-      pulse jobs list --status dead_lettered     what went wrong
-      pulse jobs replay --topic mail --yes       and once more
-      pulse explain ID                           why a job is not running
-      pulse doctor                               whether all is well
-      pulse top                                  how things stand, live
-      pulse schedules list                       what runs when
-      pulse alarms list                          which URL is woken when
-      pulse mcp                                  alarms for agents
+      pulse migrate                              create or upgrade the schema
+      pulse jobs list --status dead_lettered     list jobs that failed for good
+      pulse jobs replay --topic mail --yes       run them once more
+      pulse explain ID                           explain why a job is not running
+      pulse doctor                               check the installation
+      pulse top                                  watch topics and workers, live
+      pulse schedules list                       list what runs when
+      pulse alarms list                          list which URL is called when
+      pulse mcp                                  offer alarms to agents
 
     The flags under "Everywhere" go before or after a command. Every flag can also be set in the environment:
     --schema is PULSE_SCHEMA, and --limit of `pulse jobs list` is PULSE_JOBS_LIST_LIMIT. A flag wins.
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 conflict, 5 database unavailable.
     """
-    from pulse.settings import tell_of_misspelt
+    from pulse.settings import warn_of_misspelt
 
-    tell_of_misspelt(flags=lambda: variables_of(cli))
+    warn_of_misspelt(flags=lambda: variables_of(cli))
 
 
 for command in (
@@ -95,7 +95,7 @@ for command in (
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no … must not cost the answer
+            stream.reconfigure(errors="backslashreplace")  # for terminals that cannot show characters such as …
     cli()
 
 

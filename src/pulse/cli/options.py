@@ -1,4 +1,4 @@
-"""Which flags do all commands share, and how are times and states read from a command line?"""
+"""Which flags do all commands share, and how are times and states read from the command line?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYWHERE = "Everywhere"
 
 
 class JobId(click.ParamType[UUID]):
-    """The id of a job, whole: docs/decisions/0040."""
+    """The full id of a job, see docs/decisions/0040."""
 
     name = "id"
 
@@ -30,7 +30,7 @@ class JobId(click.ParamType[UUID]):
         try:
             return UUID(value)
         except ValueError:
-            self.fail(f"{value[:60]!r} is not the id of a job: write all 36 characters of it, as lists do.", param, ctx)
+            self.fail(f"{value[:60]!r} is not the id of a job: write all of its 36 characters.", param, ctx)
 
 
 class Command(click.Command):
@@ -45,10 +45,10 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of them. An error of ours that passes through becomes a line and an exit code."""
+    """A group of commands. A PulseError becomes a line on stderr and an exit code."""
 
     command_class = Command
-    group_class = type  # groups within it are of this kind too
+    group_class = type  # click then uses this class for groups within the group
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **kwargs)
@@ -65,18 +65,18 @@ class Group(click.Group):
             ctx.exit(ctx.ensure_object(Session).refuse(error))
 
 
-def variables_of(command: click.Command, words: tuple[str, ...] = ("PULSE",)) -> Iterator[str]:
-    """Return the variables of all flags of a command and of those below it."""
+def variables_of(command: click.Command, prefix: tuple[str, ...] = ("PULSE",)) -> Iterator[str]:
+    """Iterate over the environment variables of all flags of a command and its subcommands."""
     for parameter in command.params:
         given = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar
-        yield from given or ["_".join([*words, str(parameter.name)]).upper().replace("-", "_")]
+        yield from given or ["_".join([*prefix, str(parameter.name)]).upper().replace("-", "_")]
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
-            yield from variables_of(child, (*words, name))
+            yield from variables_of(child, (*prefix, name))
 
 
 def write_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """A command's own flags first, then the shared ones, which are the same in every help text."""
+    """Write the command's own flags first, then the shared ones, which are the same in every help text."""
     sections: dict[str, list[tuple[str, str]]] = {"Options": [], EVERYWHERE: []}
     for param in command.get_params(ctx):
         if record := param.get_help_record(ctx):
@@ -89,11 +89,11 @@ def write_sections(command: click.Command, ctx: click.Context, formatter: click.
 
 
 SHARED = {
-    "server_url": "Go through a server: grpc://host:8701.",
-    "database_url": "Where Postgres is; without it, the embedded one.",
-    "schema": "The schema Pulse lives in (default: pulse).",
+    "server_url": "Use a server: grpc://host:8701.",
+    "database_url": "The Postgres to use (default: the embedded one).",
+    "schema": "The schema of Pulse's tables (default: pulse).",
     "state_dir": "The embedded Postgres' folder (default: .pulse).",
-    "json": "Answer with one JSON document on stdout.",
+    "json": "Print one JSON document on stdout.",
 }
 
 
@@ -119,7 +119,7 @@ def shared_options() -> list[click.Parameter]:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:  # noqa: ANN401
-    """Keep a shared flag in the session. It may be given to the group and again to the command: the last one wins."""
+    """Store a shared flag in the session. If it is given to a group and again to its command, the last one wins."""
     session = ctx.find_root().ensure_object(Session)
     name = str(param.name)
     is_flag = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -140,7 +140,7 @@ def read_status(ctx: click.Context, param: click.Parameter, value: str | None) -
         return JobStatus(value.strip().upper().replace("-", "_"))
     except ValueError:
         names = ", ".join(status.lower() for status in JobStatus)
-        raise click.BadParameter(f"{value!r} is not a state; it is one of {names}.", ctx, param) from None
+        raise click.BadParameter(f"a state must be one of {names}, not {value!r}.", ctx, param) from None
 
 
 def complete_status(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
@@ -150,7 +150,7 @@ def complete_status(_ctx: click.Context, _param: click.Parameter, typed: str) ->
 
 
 def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """An instant, or how long ago it was. Without a zone it is local time, as everything we show."""
+    """Read an instant, or an age as how long ago it was. Without an offset it is local time, as in all output."""
     from pulse.timing.duration import InvalidDuration, parse_duration
 
     if value is None:
@@ -163,7 +163,7 @@ def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -
         return datetime.fromisoformat(value).astimezone()
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{value!r} is neither a time (2026-07-31, 2026-07-31T09:00+02:00) nor an age (90s, 2h, 7d).", ctx, param
+            f"must be a time (2026-07-31, 2026-07-31T09:00+02:00) or an age (90s, 2h, 7d), not {value!r}.", ctx, param
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""How does something appear on the terminal, or as JSON, without the data taking control of either?
+"""How is data printed on a terminal or as JSON, without control characters in it having an effect?
 
-Whoever submits a job chooses its texts, and whoever reads them sits at a terminal that obeys escape sequences. So
-every text passes through `escape` here, on every way out: `say`, `show_table`, `show_fields` and `show_json`.
+The texts of a job are chosen by the program that submits it, and a terminal obeys escape sequences. So every function
+here escapes its texts: `print_text`, `show_table`, `show_fields` and `show_json`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # Control characters, lone surrogates, and the marks that make text read backwards.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-UNLIMITED = 100_000  # columns of a file or a pipe: nothing is cut there, so that grep finds it
-GAP = 2  # between two columns
+UNLIMITED = 100_000  # columns of a file or a pipe, where nothing is cut, so that grep finds everything
+GAP = 2  # characters between two columns
 
 AGES = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
-MOST = {"s": 60, "min": 60, "h": 24}  # of a unit; so many are one of the next
+UNIT_SIZES = {"s": 60, "min": 60, "h": 24}  # how many of a unit make one of the next
 
 
 class Styled(NamedTuple):
@@ -41,46 +41,46 @@ Cell = str | Styled
 
 
 class Column(NamedTuple):
-    """A column of a table. Where space is short it shrinks to `least`, then goes, the highest `rank` first."""
+    """A column of a table. If space is short it shrinks to `min_width`, then is left out, the highest `rank` first."""
 
     title: str
-    rank: int = 0  # 0: always there, and in full
-    least: int = 8
+    rank: int = 0  # 0: always shown, and in full
+    min_width: int = 8
     is_number: bool = False
-    folds: bool = False  # a sentence, which goes on below where it would be cut
+    folds: bool = False  # long text continues on the next line instead of being cut
 
 
 # Texts
 
 
 def escape(text: str) -> str:
-    """One line that a terminal prints and does not obey."""
-    return _UNSAFE.sub(_spell, text)
+    """Return text as one line, with control characters spelled out, so that a terminal does not act on them."""
+    return _UNSAFE.sub(_escape_character, text)
 
 
 def escape_block(text: str) -> str:
-    """As `escape`, with the lines kept."""
+    """Escape text like `escape`, but keep its lines."""
     return "\n".join(escape(line) for line in text.expandtabs().split("\n"))
 
 
-def _spell(found: re.Match[str]) -> str:
+def _escape_character(found: re.Match[str]) -> str:
     char = found.group()
     return _SHORT.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
 
 
-def say(text: str, *, to_stderr: bool = False) -> None:
+def print_text(text: str, *, to_stderr: bool = False) -> None:
     click.echo(escape_block(text), err=to_stderr)
 
 
-def say_each(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        say(line)
+        print_text(line)
 
 
-def say_more(following: str | None) -> None:
-    """Say how to get the page that follows, if there is one."""
+def print_next_page(following: str | None) -> None:
+    """Print how to get the next page, if there is one."""
     if following:
-        say(f"More: repeat with --after {shlex.quote(following)}")
+        print_text(f"More: repeat with --after {shlex.quote(following)}")
 
 
 def plural(count: int, noun: str) -> str:
@@ -91,31 +91,31 @@ def plural(count: int, noun: str) -> str:
 
 
 def local_time(instant: datetime) -> str:
-    """Return an instant as `2026-11-18 05:30:47-06:00`: local, with its distance from UTC."""
+    """Return an instant as `2026-11-18 05:30:47-06:00`: local time with its offset from UTC."""
     return instant.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def age(instant: datetime, now: datetime | None = None) -> str:
-    """How long ago, or how far ahead, in the largest unit that fits."""
+    """Return how long ago an instant was or how far ahead it is, in the largest unit that fits."""
     passed = (now or datetime.now(UTC)) - instant
     if passed > timedelta():
-        return f"{length} ago" if (length := rough(passed)) else "just now"
-    return f"in {length}" if (length := nearest(-passed)) else "just now"
+        return f"{length} ago" if (length := rough_length(passed)) else "just now"
+    return f"in {length}" if (length := nearest_length(-passed)) else "just now"
 
 
-def rough(length: timedelta) -> str | None:
-    """In the largest unit that fits; none if it is less than a second."""
+def rough_length(length: timedelta) -> str | None:
+    """Return a length in the largest unit that fits, rounded down, or None if it is less than a second."""
     return next((f"{count} {unit}" for unit, size in AGES if (count := length // size)), None)
 
 
-def nearest(length: timedelta) -> str | None:
-    """As `rough`, rounded to the nearest: what was set a moment ago for in 1 h is not in 59 min."""
+def nearest_length(length: timedelta) -> str | None:
+    """Return a length like `rough_length`, but rounded to the nearest, so that 1 h does not become 59 min at once."""
     counts = ((round(length / size), unit) for unit, size in reversed(AGES))
-    count, unit = next((count, unit) for count, unit in counts if count < MOST.get(unit, math.inf))
+    count, unit = next((count, unit) for count, unit in counts if count < UNIT_SIZES.get(unit, math.inf))
     return f"{count} {unit}" if count else None
 
 
-def when(instant: datetime) -> str:
+def time_and_age(instant: datetime) -> str:
     return f"{local_time(instant)} ({age(instant)})"
 
 
@@ -123,12 +123,12 @@ def when(instant: datetime) -> str:
 
 
 def show_json(value: object) -> None:
-    """One document on stdout. JSON spells U+0000 to U+001F by itself; the rest of what is unsafe is spelled here."""
+    """Print one JSON document. JSON escapes U+0000 to U+001F itself; other unsafe characters are escaped here."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    spelled = re.sub(_UNSAFE, lambda found: f"\\u{ord(found.group()):04x}" if found.group() != "\n" else "\n", text)
-    click.echo(spelled)
+    escaped = re.sub(_UNSAFE, lambda found: f"\\u{ord(found.group()):04x}" if found.group() != "\n" else "\n", text)
+    click.echo(escaped)
 
 
 # Tables
@@ -143,7 +143,7 @@ def console(*, to_stderr: bool = False) -> Console:
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, on: Console | None = None) -> None:
-    """A table that fits the terminal; in a pipe, all of it."""
+    """Print a table that fits the terminal; in a pipe, all of it."""
     on = on or console()
     _print(make_table(columns, rows, on.width), on)
 
@@ -164,7 +164,7 @@ def make_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width:
 
 
 def show_fields(fields: Sequence[tuple[str, Cell]], *, on: Console | None = None) -> None:
-    """Names and values, one below the other. Long values are folded, never cut."""
+    """Print names and values, one pair per line. Long values are folded, never cut."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, GAP, 0, 0))
@@ -176,7 +176,7 @@ def show_fields(fields: Sequence[tuple[str, Cell]], *, on: Console | None = None
 
 
 def _print(table: Table, on: Console) -> None:
-    """Print a table; in a pipe, without the blanks that fill each line up to the widest."""
+    """Print a table; in a pipe, without the blanks at the end of its lines."""
     if on.is_terminal:
         on.print(table)
         return
@@ -187,7 +187,7 @@ def _print(table: Table, on: Console) -> None:
 
 
 def _text(cell: Cell, *, is_block: bool = False) -> Text:
-    """Never markup: what looks like [bold] in a payload is just that."""
+    """Return a cell as text, never as markup: [bold] in a payload stays as it is."""
     from rich.text import Text
 
     text, style = (cell, "") if isinstance(cell, str) else cell
@@ -195,20 +195,20 @@ def _text(cell: Cell, *, is_block: bool = False) -> Text:
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> dict[int, int]:
-    """Which columns are shown, by their place, and how wide."""
+    """Return the width of each column that is shown, by its index."""
     wanted = {index: _widest(column, [row[index] for row in rows]) for index, column in enumerate(columns)}
-    least = {
-        index: wanted[index] if column.rank == 0 else min(wanted[index], column.least)
+    minimum = {
+        index: wanted[index] if column.rank == 0 else min(wanted[index], column.min_width)
         for index, column in enumerate(columns)
     }
     by_rank = sorted(wanted, key=lambda index: columns[index].rank)
-    while sum(least[index] + GAP for index in by_rank) - GAP > width and columns[by_rank[-1]].rank:
+    while sum(minimum[index] + GAP for index in by_rank) - GAP > width and columns[by_rank[-1]].rank:
         by_rank.pop()
-    spare = width + GAP - sum(least[index] + GAP for index in by_rank)
+    spare = width + GAP - sum(minimum[index] + GAP for index in by_rank)
     widths = {}
-    for index in sorted(by_rank, key=lambda index: wanted[index]):  # what is short is shown whole
-        widths[index] = min(wanted[index], least[index] + max(spare, 0))
-        spare -= widths[index] - least[index]
+    for index in sorted(by_rank, key=lambda index: wanted[index]):  # short columns first, so that they are shown whole
+        widths[index] = min(wanted[index], minimum[index] + max(spare, 0))
+        spare -= widths[index] - minimum[index]
     return dict(sorted(widths.items()))
 
 

@@ -1,4 +1,4 @@
-"""How does a person see that long work goes on? A bar on stderr, where there is a terminal and nobody wants JSON."""
+"""How is the progress of long work shown? By a bar on stderr, if it is a terminal and --json was not given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(session: Session, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """What is yielded is called with how many more are done. Without a total it shows that something moves."""
+    """Show a bar, and yield a function to call with the number of items that were just done.
+
+    Without a total the bar only shows that the work goes on.
+    """
     if session.as_json or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -30,8 +33,8 @@ def progress(session: Session, what: str, total: int | None = None) -> Iterator[
 
 
 @contextmanager
-def under_way(session: Session, what: str) -> Iterator[None]:
-    """Show what is being done while it is, where nobody can tell how far it is."""
+def show_status(session: Session, what: str) -> Iterator[None]:
+    """Show a text while the block runs, for work whose progress is unknown."""
     if session.as_json or not sys.stderr.isatty():
         yield
         return

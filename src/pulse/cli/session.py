@@ -1,4 +1,4 @@
-"""What does every command share: its settings, its way to a database, its loop, its answer when refused?"""
+"""What do all commands share? Their settings, a database or server, an event loop, and how they show errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse.cli.database.commands_lock import shared_server
-from pulse.cli.database.keeper import keeping
+from pulse.cli.database.commands_lock import hold_commands_lock
+from pulse.cli.database.keeper import keep_running
 from pulse.cli.exit_codes import exit_code_of
-from pulse.cli.output import say, show_json
+from pulse.cli.output import print_text, show_json
 from pulse.event_loop import run
 from pulse.model.errors import DatabaseUnreachable
 
@@ -29,39 +29,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NO_DATABASE = (
-    "no database: set PULSE_DATABASE_URL to one of yours, or run `pulse db start` for one of Pulse's own in this "
-    "folder (it needs a Postgres on this machine, or `pip install 'pulse-postgres[embedded]'`)"
+    "no database: set PULSE_DATABASE_URL to yours, or run `pulse db start` for an embedded one in this folder (it "
+    "needs Postgres on this machine, or `pip install 'pulse-postgres[embedded]'`)"
 )
 
 
 @dataclass
 class Session:
-    """What the command line said, for all commands alike."""
+    """The shared flags of the command line, and the methods that all commands use."""
 
-    given: dict[str, Any] = field(default_factory=dict)  # settings, by flag or environment
-    flags: dict[str, str] = field(default_factory=dict)  # those that came as flags, to repeat them in hints
+    given: dict[str, Any] = field(default_factory=dict)  # settings from flags or the environment
+    flags: dict[str, str] = field(default_factory=dict)  # settings from flags only, to repeat them in hints
     as_json: bool = False
 
     def settings(self, **more: Any) -> Settings:  # noqa: ANN401
         from pulse.settings import Settings
 
-        return self._meant(Settings.from_env(**self.given, **more))
+        return self._apply_flags(Settings.from_env(**self.given, **more))
 
     def settings_of(self, app: Pulse) -> Settings:
-        """The application's own, which are the code's and then the environment's; but a flag wins over both."""
-        return self._meant(replace(app.settings, **{name: self.given[name] for name in self.flags}))
+        """Return the settings of an application, from its code and the environment, with flags winning over both."""
+        return self._apply_flags(replace(app.settings, **{name: self.given[name] for name in self.flags}))
 
-    def _meant(self, settings: Settings) -> Settings:
-        is_meant = "server_url" in self.flags or "database_url" not in self.flags
-        return settings if is_meant else replace(settings, server_url=None)  # a flag wins over the environment
+    def _apply_flags(self, settings: Settings) -> Settings:
+        """Leave out a server of the environment if a flag names a database, because a flag wins."""
+        uses_server = "server_url" in self.flags or "database_url" not in self.flags
+        return settings if uses_server else replace(settings, server_url=None)
 
     @contextmanager
     def database(self, settings: Settings, *, create: bool = False, keep: bool = False) -> Iterator[Settings]:
-        """The settings with a database in them: the one that was named, else the embedded one.
+        """Yield the settings with a database URL: the given one, or that of the embedded Postgres.
 
-        If the embedded server runs, it is used; else it is started and, after the command, stopped again. One that
-        holds no data yet is not worth starting, unless the command is there to `create` it. A command that goes on is
-        to `keep` it: stopped from elsewhere, it is started again.
+        If the embedded Postgres runs, it is used; otherwise it is started, and stopped again after the command. If it
+        has no data yet, it is started only with `create`. With `keep`, for commands that run on, it is started again
+        when another process stops it.
         """
         if settings.database_url:
             yield settings
@@ -71,41 +72,41 @@ class Session:
         if not (create or has_data(settings.state_dir)):
             raise DatabaseUnreachable(NO_DATABASE)
         start = partial(embedded.start, settings.state_dir, postgres=settings.postgres)
-        with shared_server(settings.state_dir) as lock, start() as server:
+        with hold_commands_lock(settings.state_dir) as lock, start() as server:
             try:
-                with keeping(server, start) if keep else nullcontext():
+                with keep_running(server, start) if keep else nullcontext():
                     yield replace(settings, database_url=server.dsn)
             finally:
                 if server.owned:
                     lock.wait_for_others()
 
     def answer(self, document: object, show: Callable[[], None]) -> None:
-        """The document for programs, with --json; for people, what `show` prints."""
+        """Print the document with --json, or else call `show`, which prints for people."""
         if self.as_json:
             show_json(document)
         else:
             show()
 
     def refuse(self, error: PulseError) -> int:
-        """Say what is wrong, on stderr and with --json also as the document; answers with the exit code."""
+        """Print an error on stderr, and with --json also as the document. Return the exit code."""
         if self.as_json:
             show_json({"error": describe(error)})
-        say(f"Error: {error}", to_stderr=True)
+        print_text(f"Error: {error}", to_stderr=True)
         return exit_code_of(error)
 
-    def use(self, work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None) -> T:
-        """Do one piece of work with the engine: of the server that was named, else of the database.
+    def run_with_engine(self, work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None) -> T:
+        """Run an async function with the engine of the given server or database, and return its result.
 
-        A Postgres that was started for it is stopped when the command ends, so that the answer waits for nobody.
+        A Postgres that was started for it is stopped when the command ends, not before the result is printed.
         """
         with ExitStack() as here:
             command = click.get_current_context(silent=True)
             enter = command.with_resource if command else here.enter_context
-            return use(enter(self.reach(settings)), work)
+            return run_with_engine(enter(self.reachable_settings(settings)), work)
 
     @contextmanager
-    def reach(self, settings: Settings | None = None) -> Iterator[Settings]:
-        """Settings with a way to the jobs in them. A server that was named has its own database."""
+    def reachable_settings(self, settings: Settings | None = None) -> Iterator[Settings]:
+        """Yield settings that name a server, or a database that is running."""
         settings = settings or self.settings()
         if settings.server_url is not None:
             yield settings
@@ -116,25 +117,26 @@ class Session:
             yield found if settings.database_url else with_notes(found)
 
 
-def use(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Do one piece of work with the engine. Its duties do not run: a command changes only what it was asked to."""
+def run_with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Run an async function with the engine, and return its result. The duties of the engine do not run, because a
+    command should change nothing by itself."""
 
-    async def inside() -> T:
-        async with open_operating(settings) as engine:
+    async def call() -> T:
+        async with open_operator_engine(settings) as engine:
             return await work(engine)
 
-    return run(inside())
+    return run(call())
 
 
-def open_operating(settings: Settings) -> AbstractAsyncContextManager[Any]:
-    """The engine, or a server's that is spoken to in the same words."""
+def open_operator_engine(settings: Settings) -> AbstractAsyncContextManager[Any]:
+    """Open an engine on the database, or the engine of a server, which has the same methods."""
     if settings.server_url is None:
         from pulse.engine.engine import open_engine
 
         return open_engine(settings)
-    from pulse.links.opening import open_remote_operating
+    from pulse.links.opening import open_remote_operator_engine
 
-    return open_remote_operating(settings)
+    return open_remote_operator_engine(settings)
 
 
 def has_data(state_dir: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What do all long-running commands do before they begin: how they log, and how they wait for their database?"""
+"""What do all long-running commands do first? They set up their logs, and wait for their database."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from datetime import timedelta
 from typing import Any
 
 from pulse.model.errors import DatabaseUnreachable, ServerUnreachable
-from pulse.sdk.logs import Logs, install_job_fields, stderr_has_colour, write_logs
+from pulse.sdk.logs import LogSettings, configure_logging, install_job_fields, stderr_has_colour
 from pulse.timing.backoff import Backoff
 from pulse.timing.duration import format_duration
 
 log = logging.getLogger("pulse.start")
 
-SILENCE = 1.5  # seconds without an answer before that is told
-LAST_MOMENT = 0.5  # seconds for a try that is under way when we are told to stop
+NOTICE_AFTER = 1.5  # seconds without an answer before that is logged
+STOP_PATIENCE = 0.5  # seconds for a try that is under way when the command is stopped
 
 
 def set_up_logs(level: str | None, form: str | None) -> None:
-    """Records learn of their jobs. How they are written is ours to say only if the application has not."""
+    """Add the fields of jobs to log records, and write them to stderr unless the application set up logging itself."""
     install_job_fields()
     if logging.getLogger().handlers and level is None and form is None:
         return
-    write_logs(Logs(form or "text", logging.getLevelNamesMapping()[(level or "info").upper()], stderr_has_colour()))
+    configure_logging(
+        LogSettings(form or "text", logging.getLevelNamesMapping()[(level or "info").upper()], stderr_has_colour())
+    )
 
 
 async def wait_for_database(
@@ -33,19 +35,19 @@ async def wait_for_database(
     *,
     where: str,
     patience: timedelta | None,
-    told_to_stop: asyncio.Event,
+    stop_requested: asyncio.Event,
 ) -> bool:
-    """It may come up after us, so it has some patience, or all of it. False if we were told to stop meanwhile.
+    """Wait for a database that may start later than this process. Return False if a stop was requested meanwhile.
 
-    `where` is its address, for people.
+    It raises after `patience`, or waits for ever without one. `where` is the address to show.
     """
     trying = "until it answers" if patience is None else f"for {format_duration(patience)}"
     loop, backoff, failures = asyncio.get_running_loop(), Backoff(), 0
     give_up_at = loop.time() + (math.inf if patience is None else patience.total_seconds())
-    while not told_to_stop.is_set():
+    while not stop_requested.is_set():
         try:
             no_answer = None if failures else f"no answer from {where} yet; trying {trying}"
-            if not await _is_prepared(prepare, told_to_stop, no_answer):
+            if not await _is_prepared(prepare, stop_requested, no_answer):
                 return False
         except (DatabaseUnreachable, ServerUnreachable) as error:
             failures += 1
@@ -54,45 +56,44 @@ async def wait_for_database(
                 raise
             if failures == 1:
                 log.warning("%s Trying %s.", _sentence(str(error)), trying)
-            await _sleep(min(left, backoff.delay(failures).total_seconds()), told_to_stop)  # a last try at its end
+            await _sleep(min(left, backoff.delay(failures).total_seconds()), stop_requested)  # one last try at the end
         else:
             return True
     return False
 
 
 async def _is_prepared(
-    prepare: Callable[[], Coroutine[Any, Any, object]], told_to_stop: asyncio.Event, no_answer: str | None
+    prepare: Callable[[], Coroutine[Any, Any, object]], stop_requested: asyncio.Event, no_answer: str | None
 ) -> bool:
-    """One try. It may take long where nobody answers: that is told soon, and whoever is to stop does not wait for it.
+    """Try once. A try without an answer may take long, so `no_answer`, if given, is logged after a while.
 
-    `no_answer` is what is told; none where a reason was told before. False if we are to stop and it did not come to
-    its end in the moment that it has for that.
+    Return False if a stop was requested and the try did not end shortly after that.
     """
-    trying, told = asyncio.create_task(prepare()), asyncio.create_task(told_to_stop.wait())
+    trying, stopping = asyncio.create_task(prepare()), asyncio.create_task(stop_requested.wait())
     try:
-        await asyncio.wait([trying, told], timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
-        if not trying.done() and not told.done():
+        await asyncio.wait([trying, stopping], timeout=NOTICE_AFTER, return_when=asyncio.FIRST_COMPLETED)
+        if not trying.done() and not stopping.done():
             if no_answer:
                 log.warning(no_answer)
-            await asyncio.wait([trying, told], return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait([trying], timeout=LAST_MOMENT)
+            await asyncio.wait([trying, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([trying], timeout=STOP_PATIENCE)
         if not trying.done():
             return False
         trying.result()
         return True
     finally:
-        for task in (trying, told):
+        for task in (trying, stopping):
             task.cancel()
-        await asyncio.gather(trying, told, return_exceptions=True)
+        await asyncio.gather(trying, stopping, return_exceptions=True)
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-async def _sleep(seconds: float, told_to_stop: asyncio.Event) -> None:
+async def _sleep(seconds: float, stop_requested: asyncio.Event) -> None:
     try:
         async with asyncio.timeout(seconds):
-            await told_to_stop.wait()
+            await stop_requested.wait()
     except TimeoutError:
         pass

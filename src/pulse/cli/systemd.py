@@ -1,4 +1,4 @@
-"""How does systemd learn that a process is ready, or about to end? By a word on the socket it names (`Type=notify`)."""
+"""How is systemd notified that a process is ready or stopping? By a message on its socket (`Type=notify`)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ READY = "READY=1"
 STOPPING = "STOPPING=1"
 
 
-def tell_manager(word: str) -> None:
-    """Whoever was not started by a service manager tells nobody; one that does not listen is no reason to fail."""
+def notify_systemd(state: str) -> None:
+    """Send a state to the service manager that started this process, if any. A failure is only logged."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
-    if address.startswith("@"):  # Linux: a name without a file
+    if address.startswith("@"):  # an abstract socket of Linux, which has no file
         address = f"\0{address[1:]}"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
-            sending.setblocking(False)  # it must not keep the event loop
-            sending.sendto(word.encode(), address)
+            sending.setblocking(False)  # it must not block the event loop
+            sending.sendto(state.encode(), address)
     except OSError as error:
-        log.warning("the service manager was not told %s: %s", word, error)
+        log.warning("%s could not be sent to the service manager: %s", state, error)

@@ -1,1 +1,1 @@
-"""How the SDK reaches the engine."""
+"""Connects the SDK to the engine, in this process or through a server."""

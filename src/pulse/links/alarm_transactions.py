@@ -1,8 +1,9 @@
 """How are alarms set through the caller's own connection, so that they commit and roll back with the caller's work?
 
-In three statements: what is the time, set it, how does it stand. The steps are said once, and taken by a connection of
-either kind. What can be refused without the database is, since an error there would cost the caller the transaction;
-where a host's name leads is looked up when the alarm is delivered, never while a transaction waits.
+This takes three statements: read the time, set the alarm, read the alarm. The steps are written once, as a generator,
+and run by a synchronous or an asynchronous connection. Values are checked before the database is used, since an error
+there would fail the caller's transaction. The host name of a URL is resolved when the alarm is delivered, never while a
+transaction waits.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 
     Steps = Generator[Call, Any, SetAlarm]
 
-# Instants as JSON has them: what they are as text is up to the connection.
-LOOK = """
+# Instants are read as JSON, because their text depends on settings of the connection.
+LOOK_UP = """
 select cast(to_jsonb({schema}.now()) as text), (
     select cast(to_jsonb(alarms) as text) from {schema}.alarms
     where owner = cast({0} as text) and idempotency_key = nullif(cast({1} as text), '')
 )
 """
 SET = "select cast(alarm_id as text), deed from {schema}.set_alarm(cast(cast({0} as text) as jsonb))"
-SHOW = """
+READ = """
 select cast(to_jsonb(alarms) as text) from {schema}.alarms where id = cast(cast({0} as text) as uuid)
 """
 
@@ -56,7 +57,7 @@ def set_alarm_through(conn: object, new: NewAlarm, settings: Settings) -> SetAla
 
 
 async def aset_alarm_through(conn: object, new: NewAlarm, settings: Settings) -> SetAlarm:
-    """As `set_alarm_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
+    """Like `set_alarm_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
     steps = _steps(new, settings)
     call = next(steps)
     while True:
@@ -70,9 +71,9 @@ async def aset_alarm_through(conn: object, new: NewAlarm, settings: Settings) ->
 def _steps(new: NewAlarm, settings: Settings) -> Steps:
     settings.redaction.refuse_masked(new.payload)
     target = target_of(new, settings, rules_of(settings))
-    [(clock, known)] = yield _call(settings, LOOK, new.owner, new.idempotency_key or "")
+    [(clock, known)] = yield _call(settings, LOOK_UP, new.owner, new.idempotency_key or "")
     if known is not None:
-        return SetAlarm(mask_alarm(settings.redaction, _same(new, known)), is_new=False)
+        return SetAlarm(mask_alarm(settings.redaction, _check_same(new, known)), is_new=False)
     own_id = _mint.ids([0])[0]
     row = alarm_row(
         new,
@@ -81,20 +82,21 @@ def _steps(new: NewAlarm, settings: Settings) -> Steps:
         destination=target.destination if target else DEFAULT_DESTINATION,
         max_failures=default_failures(new, settings),
     )
-    [(alarm_id, deed)] = yield _call(settings, SET, _written(row, notify=settings.notify))
+    [(alarm_id, deed)] = yield _call(settings, SET, _write_row(row, notify=settings.notify))
     check_set_outcome(new, own_id, deed)
-    [(text,)] = yield _call(settings, SHOW, alarm_id)
+    [(text,)] = yield _call(settings, READ, alarm_id)
     return SetAlarm(mask_alarm(settings.redaction, read_written(text)[0]), is_new=deed != "same")
 
 
-def _same(new: NewAlarm, text: str) -> Alarm:
+def _check_same(new: NewAlarm, text: str) -> Alarm:
+    """Return the alarm that has the idempotency key already, or refuse the new one if it differs."""
     alarm, fingerprint = read_written(text)
     if fingerprint != new.fingerprint():
         raise AlarmExists(str(new.idempotency_key))
     return alarm
 
 
-def _written(row: dict[str, object | UUID], *, notify: bool) -> str:
+def _write_row(row: dict[str, object | UUID], *, notify: bool) -> str:
     return msgspec.json.encode(row | {"notify": notify}).decode()
 
 

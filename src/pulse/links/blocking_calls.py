@@ -1,7 +1,7 @@
-"""Which call stops the event loop that it is made on, and what should be called instead?
+"""Which calls block an event loop, and what should be called instead?
 
-A sync call made in a coroutine does its work, but nothing else on that loop goes on meanwhile. Whoever wrote it would
-find out under load, so we say it at the first call of each line.
+A sync call in a coroutine works, but blocks everything else on its loop meanwhile. Its author would find out only under
+load, so the first call on each line gives a warning.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 import warnings
 from types import FrameType
 
-OURS = ("pulse.sdk.", "pulse.links.")  # modules between a caller and the link
-# What has methods that block, by the name of its class, and how a caller would write it.
+OWN_MODULES = ("pulse.sdk.", "pulse.links.")  # between a caller and the link
+# The classes whose methods block, and how a caller would write an object of each.
 NAMES = {
     "Task": "{.__name__}",
     "Pulse": "app",
@@ -24,28 +24,28 @@ ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class BlockingCallWarning(RuntimeWarning):
-    """A sync call in a coroutine blocks its event loop. The message has the method to await instead."""
+    """A sync call in a coroutine blocks its event loop. The message names the method to await instead."""
 
 
 def warn_of_blocking() -> None:
-    """Warn of a call in this thread, whose event loop is running, at the line that is not ours.
+    """Warn of the call that this thread, whose event loop is running, makes at the nearest line outside of Pulse.
 
-    Silent where that line cannot await: in a notebook, whose loop runs around sync code, and in a module that is being
-    imported. Also where there is nothing to await instead, as in pulse.testing.
+    It does not warn if that line cannot await: in a notebook, whose loop runs around sync code, and in a module that is
+    being imported. Nor does it if there is nothing to await instead, as in pulse.testing.
     """
     if "ipykernel" in sys.modules:
         return
     warning, level = "", 1
     frame: FrameType | None = sys._getframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(OURS):
-        warning = _describe(frame) or warning  # the outermost: status() calls job()
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(OWN_MODULES):
+        warning = _describe(frame) or warning  # the outermost method counts: status() calls job()
         frame, level = frame.f_back, level + 1
     if warning and not _is_import(frame):
         warnings.warn(warning, BlockingCallWarning, stacklevel=level)
 
 
 def _describe(frame: FrameType) -> str:
-    """Say what to write instead of the method that runs here, if it has a twin for coroutines."""
+    """Return what to write instead of the method that runs here, or "" if it has no twin for coroutines."""
     kind, method, *_ = [*frame.f_code.co_qualname.split("."), ""]
     thing = frame.f_locals.get("self")
     twin = next((name for name in (f"a{method}", f"a{method}_") if hasattr(thing, name)), None)
@@ -58,7 +58,7 @@ def _describe(frame: FrameType) -> str:
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    """Return whether a module that is being imported made the call, where nothing can be awaited."""
+    """Tell whether the call was made by a module that is being imported, where nothing can be awaited."""
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             return True

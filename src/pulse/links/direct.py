@@ -1,4 +1,4 @@
-"""How does the SDK reach the jobs when the engine runs in this very process?"""
+"""How does the SDK use an engine in its own process?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.link")
 
-FIRST_LOOK, LONGEST_LOOK = 0.005, 0.25  # seconds between two looks at a job that is waited for
+MIN_POLL, MAX_POLL = 0.005, 0.25  # seconds between two checks of a job that is waited for
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def open_direct(settings: Settings) -> AsyncIterator[DirectLink]:
 
 
 class DirectLink:
-    """The engine, said in the link's words."""
+    """A link to an engine in this process."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -58,7 +58,7 @@ class DirectLink:
         self.heartbeat = engine.settings.heartbeat.total_seconds()
 
     def start_notifying(self) -> None:
-        """Tell other processes of what is enqueued here, and nothing else."""
+        """Send notifications about the jobs that are enqueued here, without listening for others."""
         self._engine.notifications.start(listen=False)
 
     @property
@@ -67,16 +67,16 @@ class DirectLink:
 
     def start(self, state: WorkerState) -> None:
         self._state = state
-        slots = sum(places.free for places in state.slot_pools())  # it has begun nothing yet
-        present = partial(_presence, state, slots)
-        self._engine.start(Loop("presence", self._engine.workers.own_duty(state.name, present)))
+        slots = sum(pool.free for pool in state.slot_pools())  # all of its slots, as it has begun no job yet
+        presence = partial(_make_presence, state, slots)
+        self._engine.start(Loop("presence", self._engine.workers.own_duty(state.name, presence)))
         log.info("jobs come from %s", _source(self._engine.settings))
 
     async def check(self) -> None:
         await self._engine.check()
 
     async def check_access(self, worker: str, topics: Sequence[str]) -> None:
-        """Whoever was let into the database may work there."""
+        """Check nothing: a program that can connect to the database may work on all topics."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
         self._engine.notifications.on_ready(lambda ready: listener(ready.topic))
@@ -103,11 +103,11 @@ class DirectLink:
         return await self._jobs.get(job_id)
 
     async def wait(self, job_id: UUID, *, seconds: float) -> Job:
-        """Looks ever less often: most results come soon or late."""
-        give_up_at, pause = time.monotonic() + seconds, FIRST_LOOK
+        """Poll the job with growing pauses: most results come either soon or late."""
+        give_up_at, pause = time.monotonic() + seconds, MIN_POLL
         while (job := await self._jobs.get(job_id)).status not in FINISHED and time.monotonic() < give_up_at:
             await asyncio.sleep(max(0.0, min(pause, give_up_at - time.monotonic())))
-            pause = min(pause * 1.5, LONGEST_LOOK)
+            pause = min(pause * 1.5, MAX_POLL)
         return job
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job:
@@ -133,15 +133,15 @@ class DirectLink:
         return []
 
     async def _release_lost(self, claims: Sequence[Claim] = ()) -> None:
-        """Give back what was leased to this worker by claims whose answers were lost; `claims` have just arrived.
+        """Give back jobs that were leased to this worker by claims whose answers were lost; `claims` have just arrived.
 
-        A worker asks for one thing at a time, so no claim is under way.
+        A worker sends one claim at a time, so no other claim is under way.
         """
         workers, state = self._claims.lost.workers, self._state
         if not workers or state is None:
             return
         arrived = [Lease(claim.id, claim.lease_id) for claim in claims]
-        with suppress(PulseError):  # the next question tries again
+        with suppress(PulseError):  # the next claim tries again
             await self._claims.release_lost(workers, lambda: [*state.held(), *arrived])
 
     async def report(self, reports: Sequence[Report]) -> list[ReportStatus]:
@@ -164,8 +164,8 @@ def _source(settings: Settings) -> str:
     return embedded_place(url, settings.state_dir) or f"the database{place_of(url)}"
 
 
-def _presence(state: WorkerState, slots: int, age: timedelta) -> Presence:
-    topics = dict.fromkeys(topic for places in state.slot_pools() for topic in places.topics)
+def _make_presence(state: WorkerState, slots: int, age: timedelta) -> Presence:
+    topics = dict.fromkeys(topic for pool in state.slot_pools() for topic in pool.topics)
     return Presence(
         name=state.name,
         version=f"pulse-python/{__version__}",
@@ -177,7 +177,7 @@ def _presence(state: WorkerState, slots: int, age: timedelta) -> Presence:
 
 
 class DirectHeartbeats:
-    """Heartbeats over a connection of their own, opened with the first beat."""
+    """Heartbeats over a connection of their own, opened for the first heartbeat."""
 
     def __init__(self, database: Database, *, buckets: int) -> None:
         self._database = database

@@ -1,5 +1,5 @@
-"""What does the SDK need from whoever holds the jobs? One protocol: direct.py is it over Postgres in this process,
-remote.py over gRPC to a server."""
+"""What does the SDK need from the engine? These protocols: direct.py implements them with an engine in this process,
+and remote/ with calls to a server over gRPC."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pulse.timing.cron import Occurrence
 
 
-class Scheduling(Protocol):
-    """What code that has schedules needs: the use cases of engine/schedules."""
+class SchedulesLink(Protocol):
+    """The part of a link that manages schedules: the use cases of engine/schedules."""
 
     async def get(self, name: str | UUID) -> Schedule: ...
     async def list_page(
@@ -59,8 +59,8 @@ class Scheduling(Protocol):
     ) -> SyncReport: ...
 
 
-class Waking(Protocol):
-    """What code that has alarms needs: the use cases of engine/alarms. Without an owner it is the caller's."""
+class AlarmsLink(Protocol):
+    """The part of a link that manages alarms: the use cases of engine/alarms. The default owner is the caller."""
 
     async def get(self, key: UUID | str, *, owner: str | None = None) -> Alarm: ...
     async def list_page(
@@ -78,52 +78,52 @@ class Waking(Protocol):
     async def rotate_secret(self, *, overlap: timedelta = ..., owner: str | None = None) -> list[WakeSecret]: ...
 
 
-class Producing(Protocol):
-    """What code that enqueues needs."""
+class ProducerLink(Protocol):
+    """The part of a link that programs which enqueue jobs need."""
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]: ...
     async def get(self, job_id: UUID) -> Job: ...
     async def wait(self, job_id: UUID, *, seconds: float) -> Job:
-        """The job once it is finished, or as it stands after about that long."""
+        """Return the job once it is finished, or as it is after about this many seconds."""
 
     async def cancel(self, job_id: UUID, *, reason: str) -> Job: ...
     async def explain(self, job_id: UUID) -> Explanation:
-        """Why it is not running. A server asks for the scope `read`: it names who else is there."""
+        """Explain why the job is not running. A server requires the scope `read`, because the answer names workers."""
 
     @property
-    def schedules(self) -> Scheduling: ...
+    def schedules(self) -> SchedulesLink: ...
     @property
-    def alarms(self) -> Waking: ...
+    def alarms(self) -> AlarmsLink: ...
 
 
 class HeartbeatLink(Protocol):
-    """What the thread that keeps leases needs. It has a connection of its own."""
+    """The link of the thread that renews leases, with a connection of its own."""
 
     async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]: ...
     async def rest(self) -> None:
-        """Nothing runs for now: let go of what costs others something."""
+        """Close what costs others something, such as a connection, because no job is running now."""
 
 
 class SlotPool(NamedTuple):
-    """Room for handlers of one kind, and the topics whose jobs may need it."""
+    """Free slots for handlers of one kind, and the topics whose jobs may need them."""
 
     topics: tuple[str, ...]
     free: int
 
 
 class WorkerState(Protocol):
-    """What a link may ask the worker it serves."""
+    """The state of a worker, as its link reads it."""
 
     @property
     def name(self) -> str: ...
     def slot_pools(self) -> list[SlotPool]:
-        """Always as many, in the same order."""
+        """Return the slot pools, always the same number in the same order."""
 
     def held(self) -> list[Lease]:
-        """Everything it holds."""
+        """Return the leases of all jobs that the worker holds."""
 
     def end(self, lease: Lease) -> None:
-        """Someone has cancelled this job."""
+        """End the run of a job that was cancelled."""
 
 
 class Batch(NamedTuple):
@@ -133,49 +133,50 @@ class Batch(NamedTuple):
     held_until: float  # on this process's monotonic clock, never later than their leases
 
 
-class Link(Producing, Protocol):
-    """What a worker needs, beside what it enqueues itself."""
+class Link(ProducerLink, Protocol):
+    """A link for workers, which can also enqueue."""
 
     @property
     def lease(self) -> float:
-        """Seconds for which a job is leased, by whoever leases it."""
+        """Return how many seconds a job is leased for, by the settings of the engine that leases it."""
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between two heartbeats."""
+        """Return the seconds between two heartbeats."""
 
     @property
     def metrics(self) -> Metrics | None:
-        """Of the engine in this process, if there is one."""
+        """Return the metrics of the engine in this process, if there is one."""
 
     def start(self, state: WorkerState) -> None:
-        """Begin to hear of new work, and to do what every worker shares."""
+        """Begin to listen for new jobs, and to run the duties that every worker shares."""
 
     async def check(self) -> None:
-        """Raise if jobs could not come just now."""
+        """Raise if no jobs can come at the moment."""
 
     async def check_access(self, worker: str, topics: Sequence[str]) -> None:
-        """Raise if our token is unknown, or lacks the scope to work on one of these topics."""
+        """Raise if the token is unknown, or lacks the scope to work on one of these topics."""
 
     def on_ready(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with a topic ("*": any) when work may have come. A hint; it may come too often or never."""
+        """Call `listener` with a topic, or "*" for any, when jobs may be ready. It is a hint that may come too often or
+        never."""
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """Call `listener` with jobs that were dead-lettered because a lease or a deadline ended, as far as this
-        worker is to tell of them."""
+        """Call `listener` with jobs that became dead letters because a lease or a deadline ended, if this worker is
+        the one to handle them."""
 
     async def get_dead_letter(self, job_id: UUID) -> Job | None:
-        """The job, if it is one. It asks for no more than the right to work on its topic."""
+        """Return the job if it is a dead letter. It requires no more than the right to work on its topic."""
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
-        """Which of the topics have work waiting: one question, however many there are."""
+        """Return which of the topics have jobs waiting, with one query for all of them."""
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch: ...
     async def stop_claiming(self) -> Sequence[Claim]:
-        """Nothing more is wanted; answers with what was leased to this worker and not handed out by `claim`."""
+        """Claim no more jobs. Return those that were leased to this worker and not returned by `claim`."""
 
     async def report(self, reports: Sequence[Report]) -> list[ReportStatus]: ...
     async def progress(self, progress: Sequence[Progress]) -> list[ReportStatus]: ...
     async def release(self, leases: Sequence[Lease]) -> list[ReportStatus]: ...
     def open_heartbeats(self) -> AbstractAsyncContextManager[HeartbeatLink]:
-        """To be called on the event loop that will beat."""
+        """Open the link for heartbeats. It must be called on the event loop that sends them."""

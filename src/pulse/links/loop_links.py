@@ -1,10 +1,10 @@
-"""How does a coroutine reach a link without leaving its own event loop?
+"""How does a coroutine use a link without leaving its own event loop?
 
-The way through the thread's thread and back costs a quarter of a millisecond, most of what an enqueue takes beside the
-database. So a loop that calls more than once gets a link of its own: the first call goes through the thread, because a
+Going through the link thread and back costs a quarter of a millisecond, most of the time of an enqueue apart from the
+database. So a loop that calls more than once gets a link of its own. Its first call goes through the thread, because a
 loop that lives for one call (`asyncio.run` in a script, Django's `async_to_sync`) is not worth a connection.
 
-The link is closed with the loop: a task holds it, and a loop that is shut down properly, as `asyncio.run` does, cancels
+The link is closed with the loop: a task holds it, and a loop that is shut down properly, as by `asyncio.run`, cancels
 its tasks and waits for them.
 """
 
@@ -26,7 +26,7 @@ L = TypeVar("L")
 
 
 class LoopLinks(Generic[L]):
-    """The links that live on the callers' loops."""
+    """The links on the event loops of callers."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         self._opener = opener
@@ -34,46 +34,46 @@ class LoopLinks(Generic[L]):
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLink[L]] = WeakKeyDictionary()
 
     def link(self) -> L | None:
-        """The running loop's link, if it has one by now."""
+        """Return the link of the running loop, or None if it has none yet."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            own = self._links.get(loop)
-            if own is None:
+            found = self._links.get(loop)
+            if found is None:
                 self._links[loop] = _LoopLink(self._opener)
                 return None
-        if own.link is None:
-            own.open()
-        return own.link
+        if found.link is None:
+            found.open()
+        return found.link
 
     def close(self) -> None:
         with self._lock:
             links, self._links = dict(self._links), WeakKeyDictionary()
-        for loop, own in links.items():
-            own.close(loop)
+        for loop, link in links.items():
+            link.close(loop)
 
 
 class _LoopLink(Generic[L]):
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[L]]) -> None:
         self.link: L | None = None
         self._opener = opener
-        self._keeper: asyncio.Task[None] | None = None
+        self._holder: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin to; whoever calls meanwhile goes through the thread."""
-        if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep(), name="pulse own link")
+        """Begin to open the link. Calls go through the thread meanwhile."""
+        if self._holder is None:
+            self._holder = asyncio.create_task(self._hold(), name="pulse loop link")
 
-    async def _keep(self) -> None:
+    async def _hold(self) -> None:
         try:
             async with self._opener() as self.link:
                 await asyncio.Event().wait()
         except Exception as error:
-            log.debug("no link on this loop yet, so calls go through the thread: %r", error)
-            self._keeper = None
+            log.debug("no link could be opened on this loop, so calls go through the thread: %r", error)
+            self._holder = None
         finally:
             self.link = None
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From any thread. A loop that no longer turns has closed it, or cannot any more."""
-        if self._keeper is not None and loop.is_running():
-            loop.call_soon_threadsafe(self._keeper.cancel)
+        """Close the link, from any thread. A loop that no longer runs has closed it already, or cannot any more."""
+        if self._holder is not None and loop.is_running():
+            loop.call_soon_threadsafe(self._holder.cancel)

@@ -1,35 +1,35 @@
-"""How often is the same trouble told? At once, and then ever less often, so that a log is not made of one line."""
+"""How often is the same problem logged? At once, and then less and less often, so that it does not fill the log."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-FIRST = 30.0  # seconds until it is told a second time
-LONGEST = 600.0
+FIRST_PAUSE = 30.0  # seconds until it is logged a second time
+MAX_PAUSE = 600.0
 
 
 class RepeatedWarning:
-    """One kind of trouble that may last."""
+    """Decides when to log a problem that may last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._text = ""
-        self._wait = FIRST
+        self._pause = FIRST_PAUSE
         self._next_at = 0.0
 
     def is_due(self, text: str) -> bool:
-        """Whether to tell it now: when it is new, and then at intervals that double up to ten minutes."""
+        """Tell whether to log this text now: when it is new, and then at intervals that double up to ten minutes."""
         now = self._clock()
         if text != self._text:
-            self._text, self._wait = text, FIRST
+            self._text, self._pause = text, FIRST_PAUSE
         elif now < self._next_at:
             return False
         else:
-            self._wait = min(self._wait * 2, LONGEST)
-        self._next_at = now + self._wait
+            self._pause = min(self._pause * 2, MAX_PAUSE)
+        self._next_at = now + self._pause
         return True
 
-    def is_over(self) -> None:
-        """The next one is told at once, even if it says the same."""
+    def reset(self) -> None:
+        """Log the next text at once, even if it is the same."""
         self._text = ""

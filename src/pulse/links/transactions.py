@@ -1,9 +1,9 @@
-"""How do jobs travel through the caller's own connection, so that they commit and roll back with the caller's work?
+"""How are jobs enqueued through the caller's own connection, so that they commit and roll back with the caller's work?
 
-No driver is imported here: whoever has a connection has its driver, and the connection's class says which one it is.
-Each kind runs the same statement in its own way. Only text goes in, to be cast in SQL, and only text and booleans come
-out, so that no codec, adapter or row factory of the caller's can get between. SQLAlchemy and Django are spoken to
-themselves and never unwrapped, since they keep track of transactions and savepoints.
+No driver is imported here: a caller with a connection has imported its driver, which the connection's class tells.
+Each driver runs the same statement in its own way. Only text goes in, to be cast in SQL, and only text and booleans
+come out, so that the caller's codecs, adapters and row factories make no difference. SQLAlchemy and Django run the
+statement themselves and are never unwrapped, since they keep track of transactions and savepoints.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from pulse.model.jobs import Lease, NewJob
 
 T = TypeVar("T")
-Conn = Any  # whatever the caller has
-Rows = Any  # a sequence of sequences, as each driver makes them
+Conn = Any  # the caller's connection
+Rows = Any  # a sequence of sequences, of the driver's own types
 
-UNDERSTOOD = (
+SUPPORTED = (
     "a connection of psycopg, psycopg2 or asyncpg, a Session, Connection, AsyncSession or AsyncConnection of "
     "SQLAlchemy, or Django's connection"
 )
 
-# Sorted by their place, not left as they come: ids are minted row by row, and break ties in the order of a topic.
+# Sorted by place, because ids are minted row by row and break ties in the order of a topic.
 ENQUEUE = """
 select cast({schema}.enqueue(job ->> 'task', job -> 'payload', job -> 'options') as text)
 from jsonb_array_elements(cast(cast({0} as text) as jsonb)) with ordinality as item (job, place)
@@ -56,23 +56,24 @@ select {schema}.complete(cast(cast({0} as text) as uuid), cast(cast({1} as text)
 
 
 class Call(NamedTuple):
-    """One statement and its values."""
+    """A statement and its values."""
 
     sql: str
     schema: str
     values: tuple[str, ...]
-    twin: str = "aenqueue"  # what to use instead, where the connection is an asynchronous one
+    twin: str = "aenqueue"  # the method to use instead with an asynchronous connection
 
-    def marked(self, mark: str) -> str:
-        """The statement with its values marked as a driver wants them: `%s`, `${}` or `:v{}`."""
-        marks = (mark.format(number) for number in range(1, len(self.values) + 1))
-        return self.sql.format(*marks, schema=_quoted(self.schema))
+    def with_placeholders(self, style: str) -> str:
+        """Return the statement with placeholders in the style of a driver: `%s`, `${}` or `:v{}`."""
+        placeholders = (style.format(number) for number in range(1, len(self.values) + 1))
+        return self.sql.format(*placeholders, schema=_quote(self.schema))
 
 
 def enqueue_through(conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True) -> list[UUID]:
     """Enqueue in the transaction that is open on a synchronous connection: one statement, ids in the order given.
 
-    A repeated id or held key answers with the first job. An error of the database's fails the transaction.
+    For an id or a unique key that a job has already, the id of that job is returned. An error of the database fails the
+    transaction.
     """
     return _ids(run_through(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
 
@@ -80,28 +81,28 @@ def enqueue_through(conn: object, jobs: Sequence[NewJob], *, schema: str = "puls
 async def aenqueue_through(
     conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True
 ) -> list[UUID]:
-    """As `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
+    """Like `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
     return _ids(await arun_through(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
 
 
 def fence_through(conn: object, lease: Lease, *, schema: str = "pulse") -> Awaitable[None]:
-    """Raise LeaseLost unless the claim stands; if it does, it will until the caller's transaction ends.
+    """Raise LeaseLost unless the lease is current. If it is, it stays so until the caller's transaction ends.
 
-    On a synchronous connection this is done on return, and awaiting the answer does nothing.
+    On a synchronous connection this is done on return, and awaiting the result does nothing.
     """
-    return _insist(conn, lease, Call(FENCE, schema, _values(lease)))
+    return _run_if_current(conn, lease, Call(FENCE, schema, _values(lease)))
 
 
 def complete_through(conn: object, lease: Lease, result: str, *, schema: str = "pulse") -> Awaitable[None]:
     """Complete the job with the caller's transaction, or raise LeaseLost. The result is JSON text.
 
-    On a synchronous connection this is done on return, and awaiting the answer does nothing.
+    On a synchronous connection this is done on return, and awaiting the result does nothing.
     """
-    # Refused here rather than by the database, where it would cost the caller the transaction.
-    return _insist(conn, lease, Call(COMPLETE, schema, (*_values(lease), check_json("result", result))))
+    # The result is checked here, because an error of the database would fail the caller's transaction.
+    return _run_if_current(conn, lease, Call(COMPLETE, schema, (*_values(lease), check_json("result", result))))
 
 
-# --- jobs as pulse.enqueue takes them
+# --- jobs as pulse.enqueue expects them
 
 
 def _enqueue(jobs: Sequence[NewJob], schema: str, *, notify: bool) -> Call:
@@ -114,7 +115,7 @@ def _enqueue(jobs: Sequence[NewJob], schema: str, *, notify: bool) -> Call:
 
 
 def _options(job: NewJob) -> dict[str, object]:
-    """What is not given is null, which pulse.enqueue takes as not given."""
+    """Return the options of a job. One that was not given is null, which pulse.enqueue ignores."""
     names = (name for name in job.__struct_fields__ if name not in ("task", "payload"))
     return {name: _plain(getattr(job, name)) for name in names} | {"topic": job.routed_topic}
 
@@ -135,26 +136,26 @@ def _ids(rows: Rows) -> list[UUID]:
     return [UUID(row[0]) for row in rows]
 
 
-def _quoted(schema: str) -> str:
-    if not SCHEMA_NAME.fullmatch(schema):  # no name that a setting allows means anything to a driver
-        raise InvalidSettings(f"schema {schema!r} must be lower-case letters, digits and _")
+def _quote(schema: str) -> str:
+    if not SCHEMA_NAME.fullmatch(schema):  # other names might hold characters that a driver reads as a placeholder
+        raise InvalidSettings(f"schema must consist of lower-case letters, digits and _, not {schema!r}")
     return f'"{schema}"'
 
 
-# --- one statement through whatever it is
+# --- running a statement on any supported connection
 
 
 def run_through(conn: Conn, call: Call) -> Rows:
     run = _find(SYNC, conn)
     if run is None:
-        raise _misfit(conn, call.twin)
-    with _translated(call.schema):
+        raise _wrong_connection(conn, call.twin)
+    with _translate_errors(call.schema):
         return run(conn, call)
 
 
-def _misfit(conn: Conn, twin: str) -> InvalidInput:
+def _wrong_connection(conn: Conn, twin: str) -> InvalidInput:
     if _find(ASYNC, conn) is None:
-        return UnknownConnection(conn, UNDERSTOOD)
+        return UnknownConnection(conn, SUPPORTED)
     return InvalidInput(f"{type(conn).__name__} is an asynchronous connection: use {twin}, and await it")
 
 
@@ -162,28 +163,28 @@ async def arun_through(conn: Conn, call: Call) -> Rows:
     run = _find(ASYNC, conn)
     if run is None:
         return run_through(conn, call)
-    with _translated(call.schema):
+    with _translate_errors(call.schema):
         return await run(conn, call)
 
 
-def _insist(conn: Conn, lease: Lease, call: Call) -> Awaitable[None]:
+def _run_if_current(conn: Conn, lease: Lease, call: Call) -> Awaitable[None]:
     if _find(ASYNC, conn) is not None:
-        return _ainsist(conn, lease, call)
-    _check_stands(lease, run_through(conn, call))
-    return Done()
+        return _arun_if_current(conn, lease, call)
+    _check_current(lease, run_through(conn, call))
+    return AlreadyDone()
 
 
-async def _ainsist(conn: Conn, lease: Lease, call: Call) -> None:
-    _check_stands(lease, await arun_through(conn, call))
+async def _arun_if_current(conn: Conn, lease: Lease, call: Call) -> None:
+    _check_current(lease, await arun_through(conn, call))
 
 
-def _check_stands(lease: Lease, rows: Rows) -> None:
+def _check_current(lease: Lease, rows: Rows) -> None:
     if not rows[0][0]:
         raise LeaseLost(lease.id)
 
 
-class Done:
-    """What was done already, for those who await it."""
+class AlreadyDone:
+    """An awaitable for something that is done already."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
@@ -191,13 +192,13 @@ class Done:
 
 def _psycopg(conn: Conn, call: Call) -> Rows:
     with conn.cursor(row_factory=_plain_rows) as cursor:
-        cursor.execute(call.marked(_mark_of(cursor)), call.values)
+        cursor.execute(call.with_placeholders(_psycopg_style(cursor)), call.values)
         return cursor.fetchall()
 
 
 async def _psycopg_async(conn: Conn, call: Call) -> Rows:
     async with conn.cursor(row_factory=_plain_rows) as cursor:
-        await cursor.execute(call.marked(_mark_of(cursor)), call.values)
+        await cursor.execute(call.with_placeholders(_psycopg_style(cursor)), call.values)
         return await cursor.fetchall()
 
 
@@ -205,19 +206,19 @@ def _plain_rows(_cursor: object) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return tuple
 
 
-def _mark_of(cursor: object) -> str:
-    """A connection may be set to make cursors that take Postgres's own marks."""
+def _psycopg_style(cursor: object) -> str:
+    """Return the style of placeholders. A connection may be set to make cursors that use Postgres's own style."""
     return "${}" if _find({("psycopg", "RawCursorMixin"): True}, cursor) else "%s"
 
 
 def _psycopg2(conn: Conn, call: Call) -> Rows:
-    with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cursor:  # whose rows are tuples
-        cursor.execute(call.marked("%s"), call.values)
+    with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cursor:  # its rows are tuples
+        cursor.execute(call.with_placeholders("%s"), call.values)
         return cursor.fetchall()
 
 
 async def _asyncpg(conn: Conn, call: Call) -> Rows:
-    return await conn.fetch(call.marked("${}"), *call.values)
+    return await conn.fetch(call.with_placeholders("${}"), *call.values)
 
 
 def _sqlalchemy(conn: Conn, call: Call) -> Rows:
@@ -230,16 +231,16 @@ async def _sqlalchemy_async(conn: Conn, call: Call) -> Rows:
 
 def _as_text(call: Call) -> tuple[object, dict[str, str]]:
     values = {f"v{number}": value for number, value in enumerate(call.values, 1)}
-    return sys.modules["sqlalchemy"].text(call.marked(":v{}")), values
+    return sys.modules["sqlalchemy"].text(call.with_placeholders(":v{}")), values
 
 
 def _django(conn: Conn, call: Call) -> Rows:
     with conn.cursor() as cursor:
-        cursor.execute(call.marked("%s"), call.values)
+        cursor.execute(call.with_placeholders("%s"), call.values)
         return cursor.fetchall()
 
 
-# The package a class is from and its name; a subclass of one of these is one of these.
+# The package and the name of a class. Subclasses are found, too.
 Name = tuple[str, str]
 SYNC: dict[Name, Callable[[Conn, Call], Rows]] = {
     ("psycopg", "Connection"): _psycopg,
@@ -261,48 +262,48 @@ ASYNC: dict[Name, Callable[[Conn, Call], Awaitable[Rows]]] = {
 
 
 def _find(table: dict[Name, T], thing: object) -> T | None:
-    """What the table has for the class of this. Wrappers that trace calls tell by `__class__` what they wrap."""
+    """Return the entry for the class of a thing. A wrapper that traces calls names the wrapped class in `__class__`."""
     kinds = (*type(thing).__mro__, *thing.__class__.__mro__)
     names = ((kind.__module__.partition(".")[0], kind.__name__) for kind in kinds)
     return next((table[name] for name in names if name in table), None)
 
 
-# --- what went wrong, in our words where we have any
+# --- errors
 
 
 @contextmanager
-def _translated(schema: str) -> Iterator[None]:
-    """Errors that Pulse knows better than the driver. Every other one is left as the caller expects it."""
+def _translate_errors(schema: str) -> Iterator[None]:
+    """Raise errors of Pulse instead of those of a driver, where Pulse has one that says more."""
     try:
         yield
     except Exception as error:
-        if ours := _translate(error, schema):
-            raise ours from error
+        if translated := _translate(error, schema):
+            raise translated from error
         raise
 
 
-# How frameworks refuse to go on with a transaction, without asking the database.
+# The errors of frameworks that refuse to go on with a failed transaction, without asking the database.
 REFUSALS = {("sqlalchemy", "PendingRollbackError"): True, ("django", "TransactionManagementError"): True}
 
 
 def _translate(error: Exception, schema: str) -> PulseError | None:
     if _find(REFUSALS, error):
         return TransactionFailed()
-    *_, told = _causes(error)
-    match _sqlstate(told):
+    *_, cause = _causes(error)
+    match _sqlstate(cause):
         case "25P02":
             return TransactionFailed()
         case "22023":
-            return InvalidInput(_message(told))
+            return InvalidInput(_message(cause))
         case "42883" | "42P01" | "3F000":
             return SchemaMismatch(
-                f"schema {schema!r} is missing or older than this program ({_message(told)}): run `pulse migrate`"
+                f"schema {schema!r} is missing or older than this program ({_message(cause)}): run `pulse migrate`"
             )
     return None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """From what a framework raised down to what the driver did."""
+    """Iterate from the error of a framework down to that of the driver."""
     while error is not None:
         yield error
         error = getattr(error, "orig", None) or error.__cause__
@@ -313,5 +314,5 @@ def _sqlstate(error: BaseException) -> object:
 
 
 def _message(error: BaseException) -> str:
-    """The database's own words, without the context that psycopg adds."""
+    """Return the message of the database, without the context that psycopg adds."""
     return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)

@@ -1,1 +1,1 @@
-"""What users import: tasks, handles, the worker."""
+"""Holds what programs import: the app, tasks, handles and the worker."""

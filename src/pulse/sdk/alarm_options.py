@@ -1,4 +1,4 @@
-"""How is an alarm written in Python, and how does it become what the engine reads?"""
+"""Which options does an alarm take in Python, and how are they read?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse.timing.once import InvalidOnce, parse_instant
 
 
 class AlarmOptions(TypedDict, total=False):
-    """When an alarm fires, whom it wakes, and with what. What is not there was not said."""
+    """When an alarm fires, which URL it calls, and with what. Options left out keep their defaults."""
 
     fire_at: datetime | str | None  # as RFC 3339 writes it, where it is text
     delay: Length | None
@@ -30,7 +30,7 @@ class AlarmOptions(TypedDict, total=False):
 
 
 class WantedAlarms(TypedDict, total=False):
-    """Which alarms to list."""
+    """A filter of the alarms to list."""
 
     owner: str | None
     status: AlarmStatus | Literal["active", "fired", "failed", "cancelled"] | None
@@ -42,7 +42,7 @@ OPTION_NAMES = tuple(AlarmOptions.__annotations__)
 
 
 def read_new_alarm(name: str | None, given: AlarmOptions) -> NewAlarm:
-    """The model checks the values itself."""
+    """Return the alarm that these options describe. Its constructor checks their values."""
     if unknown := given.keys() - set(OPTION_NAMES):
         raise InvalidOption("option of an alarm", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
     when = [option for option in ("delay", "fire_at", "cron") if given.get(option) is not None]
@@ -82,15 +82,14 @@ def _instant(text: str) -> datetime:
 
 
 def read_alarm_filter(wanted: WantedAlarms) -> AlarmFilter:
+    known_filters = ", ".join(WantedAlarms.__annotations__)
     if unknown := wanted.keys() - set(WantedAlarms.__annotations__):
-        raise InvalidFilter(f"there is no filter {min(unknown)!r}: there are {', '.join(WantedAlarms.__annotations__)}")
+        raise InvalidFilter(f"filter of alarms must be one of {known_filters}, not {min(unknown)!r}")
     status: AlarmStatus | None = None
     if (given := wanted.get("status")) is not None:
         try:
             status = AlarmStatus(given)
         except ValueError:
-            raise InvalidFilter(
-                f"there is no status {given!r} of an alarm: there are {', '.join(AlarmStatus)}"
-            ) from None
+            raise InvalidFilter(f"status of an alarm must be one of {', '.join(AlarmStatus)}, not {given!r}") from None
     rest: dict[str, Any] = {name: value for name, value in wanted.items() if name != "status"}
     return AlarmFilter(status=status, **rest)

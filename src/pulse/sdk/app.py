@@ -1,4 +1,4 @@
-"""What is the one object a program makes? It knows the tasks, and the way to the database."""
+"""What is an app? The one object that a program makes: it holds the tasks and reaches the database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulse.settings import Settings, suggest_setting
 from pulse.telemetry.tracing import Enqueueing
 
 if TYPE_CHECKING:
-    from pulse.links.link import Producing
+    from pulse.links.link import ProducerLink
     from pulse.links.link_thread import LinkThread
 
 P = ParamSpec("P")
@@ -44,11 +44,11 @@ D = TypeVar("D", bound=DeadLetterHook)
 
 
 class _Anything:
-    """For the type checker: a function that could take this first (`object`, `Any`) does not ask for the context."""
+    """A type that only `object` and `Any` accept: a function that takes it first does not ask for the context."""
 
 
 class TaskDecorator(Protocol):
-    """`@app.task(…)` with options: what it makes of each kind of function."""
+    """The type of `@app.task(…)` with options: which task it makes of each kind of function."""
 
     @overload
     def __call__(
@@ -69,13 +69,13 @@ class TaskDecorator(Protocol):
 
 
 class Pulse:
-    """An application's tasks and its way to the database.
+    """The tasks of an application, and its connection to the database or a server.
 
-    Settings come from the environment (`PULSE_DATABASE_URL`, `DATABASE_URL`, …); what is given here wins. Nothing is
-    connected until the first enqueue.
+    Settings come from the environment (`PULSE_DATABASE_URL`, `DATABASE_URL`, …); those given here win. It connects
+    when it is first used.
     """
 
-    _apps: ClassVar[WeakSet[Pulse]] = WeakSet()  # all of this process, for pulse.testing
+    _apps: ClassVar[WeakSet[Pulse]] = WeakSet()  # every app of this process, for pulse.testing
 
     def __init__(self, database_url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:  # noqa: ANN401
         if unknown := overrides.keys() - SETTING_NAMES:
@@ -93,7 +93,7 @@ class Pulse:
         self.dead_letter_hooks: list[DeadLetterHook] = []
         self.schedules = Schedules(self)
         self.alarms = Alarms(self)
-        self.made_in: str = sys._getframe(1).f_globals.get("__name__", "")  # a part of its name, see locate.py
+        self.made_in: str = sys._getframe(1).f_globals.get("__name__", "")  # the module, see name_of in locate.py
         self._apps.add(self)
 
     @cached_property
@@ -181,52 +181,58 @@ class Pulse:
         for name in (task.name, *task.aliases):
             if other := self.find_task(name):
                 raise InvalidTask(
-                    f"the name {name!r} is taken by {_place(other)}, so {_place(task)} needs another: "
+                    f"the name {name!r} is taken by {_source_of(other)}, so {_source_of(task)} needs another: "
                     'give it one with @app.task(name="…")'
                 )
 
     def find_task(self, name: str) -> Task[..., Any, Any] | None:
         try:
             return self.tasks.get(name) or self._aliases.get(name)
-        except TypeError:  # what has no hash is no name
+        except TypeError:  # the value cannot be hashed, so it is not a name
             raise InvalidInput(f"name must be the name of a task, not {name!r}") from None
 
     @property
     def topics(self) -> list[str]:
-        """Where the jobs of these tasks go unless told otherwise, and where those of their old names went."""
-        named = [topic for task in self.tasks.values() for topic in (task.topic, *_old_topics(task))]
+        """Return the default topics of the tasks, and those of their former names."""
+        named = [topic for task in self.tasks.values() for topic in (task.topic, *_former_topics(task))]
         return list(dict.fromkeys(named))
 
     def on_startup(self, hook: H) -> H:
-        """Run once in each worker, before its first job. Sync or async."""
+        """Register a function that each worker calls before its first job, sync or async."""
         self.startup_hooks.append(hook)
         return hook
 
     def on_shutdown(self, hook: H) -> H:
-        """Run once in each worker, after its last job."""
+        """Register a function that each worker calls after its last job."""
         self.shutdown_hooks.append(hook)
         return hook
 
     def middleware(self, around: M) -> M:
-        """`async def around(ctx, run): …; result = await run(); …; return result`: around every handler."""
+        """Register a function that runs around every handler.
+
+        `async def around(ctx, run): …; result = await run(); …; return result`
+        """
         self.middlewares.append(around)
         return around
 
     def on_dead_letter(self, hook: D) -> D:
-        """Called with each job that fails for good, by the worker that found out. A hint: it may be missed."""
+        """Register a function that is called with each job that fails for good, by the worker that notices it.
+
+        It is a hint that may be missed, not a record.
+        """
         self.dead_letter_hooks.append(hook)
         return hook
 
     # --- enqueueing
 
     @cached_property
-    def link_thread(self) -> LinkThread[Producing]:
+    def link_thread(self) -> LinkThread[ProducerLink]:
         from pulse.links.link_thread import LinkThread
 
         return LinkThread(self._open_link)
 
     @asynccontextmanager
-    async def _open_link(self) -> AsyncIterator[Producing]:
+    async def _open_link(self) -> AsyncIterator[ProducerLink]:
         from pulse.links.opening import open_link
 
         async with open_link(self.settings) as link:
@@ -234,7 +240,7 @@ class Pulse:
             yield link
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, conn: Any = None) -> list[JobHandle[Any]]:  # noqa: ANN401
-        """Enqueue many at once, all or none: `app.enqueue_many(send.call(user.id) for user in users)`."""
+        """Enqueue many jobs, all or none of them: `app.enqueue_many(send.call(user.id) for user in users)`."""
         calls = _read_calls(calls)
         ids = self.submit([call.job for call in calls], conn=conn)
         return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
@@ -245,7 +251,7 @@ class Pulse:
         return [JobHandle(self, job_id, call.task.result) for job_id, call in zip(ids, calls, strict=True)]
 
     def submit(self, jobs: list[NewJob], *, conn: Any = None) -> list[UUID]:  # noqa: ANN401
-        """Jobs as values, for code that has no task to call: another service's, say."""
+        """Enqueue jobs given as values, where the program does not have the tasks themselves."""
         _check_jobs(jobs)
         with Enqueueing(jobs, parent=_current_job_id()) as enqueueing:
             return enqueueing.sent(self._submit(enqueueing.jobs, conn))
@@ -259,7 +265,7 @@ class Pulse:
         if conn is not None:
             from pulse.links.transactions import enqueue_through
 
-            self._check_int(jobs)
+            self._refuse_masked(jobs)
             return enqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
         return [answer.id for answer in self.link_thread.call(lambda link: link.submit(jobs))]
 
@@ -267,52 +273,52 @@ class Pulse:
         if conn is not None:
             from pulse.links.transactions import aenqueue_through
 
-            self._check_int(jobs)
+            self._refuse_masked(jobs)
             return await aenqueue_through(conn, jobs, schema=self.settings.schema, notify=self.settings.notify)
         return [answer.id for answer in await self.link_thread.acall(lambda link: link.submit(jobs))]
 
-    def _check_int(self, jobs: list[NewJob]) -> None:
+    def _refuse_masked(self, jobs: list[NewJob]) -> None:
         for job in jobs:
             self.settings.redaction.refuse_masked(job.payload)
 
     def handle(self, job_id: UUID | str) -> JobHandle[Any]:
-        """The handle of a job whose id was kept somewhere."""
+        """Return the handle of a job, by the id that the program kept."""
         return JobHandle(self, _read_id(job_id), Result("", lambda: None))
 
     def close(self) -> None:
-        """Let go of the database. The next enqueue connects again."""
+        """Close the connection. The next use of the app connects again."""
         if "link_thread" in self.__dict__:
             self.link_thread.close()
 
 
 def _read_calls(calls: object) -> list[Call[Any]]:
-    """Calls, and nothing that only looks like one to its author."""
+    """Return the calls as a list, or refuse values that are not calls, such as tasks and handles."""
     given = list(calls) if isinstance(calls, Iterable) and not isinstance(calls, str | bytes | Mapping) else None
     wrong = None if given is None else next((each for each in given if not isinstance(each, Call)), None)
     if given is None or wrong is not None:
-        found = "" if wrong is None else f", not {_named(wrong)}"
+        found = "" if wrong is None else f", not {_describe(wrong)}"
         raise InvalidInput(f"enqueue_many takes calls of tasks, such as [send.call(1), send.call(2)]{found}")
     return given
 
 
-def _named(thing: object) -> str:
+def _describe(thing: object) -> str:
     match thing:
         case Task():
             return f"the task {thing.name} itself: write {thing.__name__}.call(…)"
         case JobHandle():
             return f"{thing!r}, which is enqueued already"
-    return f"something of the kind {type(thing).__name__}"
+    return f"a value of type {type(thing).__name__}"
 
 
 def _current_job_id() -> UUID | None:
-    """Return the id of the job whose handler runs here, if any does."""
+    """Return the id of the job whose handler is running here, or None."""
     context = current.get()
     return None if context is None else context.job_id
 
 
 def _check_jobs(jobs: object) -> None:
     if not isinstance(jobs, list) or not all(isinstance(job, NewJob) for job in jobs):
-        raise InvalidInput("submit takes a list of NewJob; for the calls of tasks there is enqueue_many")
+        raise InvalidInput("submit takes a list of NewJob: use enqueue_many for calls of tasks")
 
 
 def _read_id(job_id: object) -> UUID:
@@ -326,7 +332,7 @@ def _read_id(job_id: object) -> UUID:
 
 
 def check_function(function: object) -> None:
-    """Refuse what a worker could not call by what its signature says: that of an object is not its own."""
+    """Refuse anything but a function: a worker finds it by its name and calls it by its signature."""
     if not callable(function):
         raise InvalidTask(f"{function!r} is not a function")
     if not hasattr(function, "__qualname__"):
@@ -335,17 +341,17 @@ def check_function(function: object) -> None:
 
 
 def own_name(function: Callable[..., Any]) -> str:
-    """Return the name by which workers find the function, and which lists show."""
+    """Return the name by which workers find the function and which lists show."""
     found = default_name(function)
     if "<lambda>" in found:
         raise InvalidTask(
-            'a lambda has no name by which a worker could find it: define a function, or give it one with name="…"'
+            'a lambda has no name by which a worker could find it: define a function, or give it a name with name="…"'
         )
     return found
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """`module.function`. A script's own module is named for its file: "__main__" would not mean it elsewhere."""
+    """Return `module.function`. A script is named for its file, because "__main__" is another module elsewhere."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if "<locals>" in name or "<lambda>" in name:
         name = name.replace("<locals>.", "")
@@ -363,11 +369,11 @@ def main_module_name() -> str:
     return path.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
 
 
-def _old_topics(task: Task[..., Any, Any]) -> Iterable[str]:
-    """A renamed task without a topic of its own has jobs waiting under its old names."""
+def _former_topics(task: Task[..., Any, Any]) -> Iterable[str]:
+    """Return the topics of jobs that were enqueued under former names: a task without a topic uses its name."""
     return () if task.options.topic else task.aliases
 
 
-def _place(task: Task[..., Any, Any]) -> str:
+def _source_of(task: Task[..., Any, Any]) -> str:
     code = getattr(task.function, "__code__", None)
     return f"{task.function.__qualname__} ({code.co_filename}:{code.co_firstlineno})" if code else repr(task.function)

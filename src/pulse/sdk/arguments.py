@@ -1,8 +1,7 @@
-"""How do a function's arguments become JSON, and how do they come back as what its annotations say?
+"""How do a function's arguments become JSON, and how are they read back as the types of its annotations?
 
-A payload is one JSON object, an entry for each argument by name, so that SQL, a dashboard and other languages can read
-and write it. It is read by the function's annotations when it is written as well, so a call that could not run fails
-where it is made.
+A payload is one JSON object with an entry for each argument by name, so that SQL, a dashboard and other languages can
+read and write it. It is read by the annotations when it is written, too: a wrong call fails where it is made.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Arguments:
         redaction: Callable[[], Redaction] = lambda: NO_REDACTION,
     ) -> None:
         self._task = task
-        self._redaction = redaction  # asked when something is refused: a validator may quote what it was given
+        self._redaction = redaction  # read when a payload is refused, since the error may quote a secret value
         self._function = function
         parameters = list(inspect.signature(function).parameters.values())[1 if takes_context else 0 :]
         self._signature = inspect.Signature(parameters)
@@ -63,7 +62,7 @@ class Arguments:
     # --- writing
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The payload of a call; refused, with the name of the parameter, if the function could not be called so."""
+        """Return the payload of a call. A call that does not fit the function is refused, naming the parameter."""
         if self._is_empty and not args and not kwargs:
             return "{}"
         values = self._bind(args, kwargs)
@@ -72,7 +71,7 @@ class Arguments:
         return payload
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name. inspect's own binding costs several times as much, so it is kept for what is odd."""
+        """Return the arguments by name. The binding of `inspect` is several times slower, so plain calls avoid it."""
         is_plain = self._has_only_names and len(args) <= len(self._positional) and self._names.issuperset(kwargs)
         if is_plain and not (args and kwargs and not kwargs.keys().isdisjoint(self._positional[: len(args)])):
             return dict(zip(self._positional, args, strict=False)) | kwargs
@@ -86,7 +85,8 @@ class Arguments:
         return f"{why}{self._hint}" if why.startswith("missing a required") else why
 
     def _name_unknown(self, given: int, kwargs: dict[str, Any]) -> str | None:
-        """A misspelt name leaves a parameter without a value as well; the name is what its author has to look at."""
+        """Name an unknown argument, if any. A misspelt name also leaves a parameter without a value, but the name is
+        the mistake to fix."""
         unknown = [name for name in kwargs if name not in self._names]
         if not unknown or self._extra:
             return None
@@ -99,8 +99,8 @@ class Arguments:
     def _blame(self, values: dict[str, Any], why: str) -> str:
         for name, value in values.items():
             try:
-                if said := _find_not_finite(value):
-                    return f"argument {name!r} {said}"
+                if complaint := _find_not_finite(value):
+                    return f"argument {name!r} {complaint}"
                 msgspec.json.encode(value, enc_hook=_write)
             except Exception:
                 return f"argument {name!r} cannot be written as JSON: {why}"
@@ -109,7 +109,7 @@ class Arguments:
     # --- reading
 
     def unpack(self, payload: str) -> Call:
-        """What to call the function with."""
+        """Return the positional and keyword arguments to call the function with."""
         if self._is_empty and payload == "{}":
             return (), {}
         values: dict[str, Any] = msgspec.structs.asdict(self._read(payload))
@@ -117,9 +117,10 @@ class Arguments:
             values = {name: value for name, value in values.items() if value is not msgspec.UNSET}
         if self._has_only_names:
             return (), values
-        return self._spell_out(values)
+        return self._split(values)
 
-    def _spell_out(self, values: dict[str, Any]) -> Call:
+    def _split(self, values: dict[str, Any]) -> Call:
+        """Split the values by name into positional and keyword arguments."""
         extra = values.pop(self._extra, {}) if self._extra else {}
         spread = values.pop(self._spread, ()) if self._spread else ()
         if spread or not self._has_only_names:
@@ -139,7 +140,7 @@ class Arguments:
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[msgspec.Struct]:
-        """Made when first used: an annotation may name something defined further down the module."""
+        """Build the decoder when it is first needed: an annotation may name a class defined further down the module."""
         hints = read_hints(self._task, self._function)
         fields = [
             _field(parameter, hints.get(parameter.name, Any)) for parameter in self._signature.parameters.values()
@@ -152,7 +153,7 @@ class Arguments:
 
 
 class Result:
-    """What one function returns."""
+    """The return value of one function."""
 
     def __init__(
         self, task: str, function: Callable[..., Any], *, redaction: Callable[[], Redaction] = lambda: NO_REDACTION
@@ -166,15 +167,15 @@ class Result:
             return "null"
         if value is True:
             return "true"
-        text = write_json(value, lambda why: InvalidResult(f"it returned what cannot be written as JSON: {why}"))
+        text = write_json(value, lambda why: InvalidResult(f"its result cannot be written as JSON: {why}"))
         if len(text) > PAYLOAD_LIMIT:
             raise InvalidResult(
-                f"it returned more than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere, return a reference"
+                f"its result is larger than {PAYLOAD_LIMIT >> 20} MiB: store it elsewhere and return a reference"
             )
         return text
 
     def unpack(self, text: str | None, job_id: UUID) -> Any:  # noqa: ANN401  its type is the function's
-        """Return the result of a job as the annotation has it. Workers keep what a function returns unread."""
+        """Return the result of a job as its annotation says. Workers store a result without checking it."""
         if text is None:
             return None
         try:
@@ -190,7 +191,7 @@ class Result:
         kind = read_hints(self._task, self._function).get("return", Any)
         try:
             return msgspec.json.Decoder(kind, dec_hook=_read_custom)
-        except TypeError:  # what it returned was written as JSON, so it can at least be read as that
+        except TypeError:  # the annotation cannot be read, but the result is JSON and can be returned as such
             return msgspec.json.Decoder(Any)
 
 
@@ -201,7 +202,7 @@ def read_hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
         except NameError as error:
             if error.name != "Context":
                 raise
-        # Imported for type checkers only, as linters like it. Where it stands is known, and nothing else needs it.
+        # Context may be imported for type checkers only. That parameter is not in the payload, so any type will do.
         return get_type_hints(function, include_extras=True, localns={"Context": Any})
     except NameError as error:
         raise InvalidTask(f"an annotation of task {task!r} names something unknown: {error}") from None
@@ -210,17 +211,17 @@ def read_hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
 def write_json(value: object, refuse: Callable[[str], Exception]) -> str:
     try:
         text = msgspec.json.encode(value, enc_hook=_write)
-        said = _find_not_finite(value) if b"null" in text else None  # which is what msgspec writes for nan and inf
+        complaint = _find_not_finite(value) if b"null" in text else None  # msgspec writes nan and inf as null
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise refuse(str(error)) from None
-    if said:
-        raise refuse(f"it {said}")
+    if complaint:
+        raise refuse(f"it {complaint}")
     return text.decode()
 
 
 def _find_not_finite(value: object) -> str | None:
     """Return the complaint about the first nan or infinity in a value, or None if every number is finite."""
-    left: list[tuple[str, Any]] = [("", msgspec.to_builtins(value, enc_hook=_write_out))]
+    left: list[tuple[str, Any]] = [("", msgspec.to_builtins(value, enc_hook=_write_or_skip))]
     while left:
         place, found = left.pop()
         if isinstance(found, float) and not math.isfinite(found):
@@ -234,7 +235,7 @@ def _find_not_finite(value: object) -> str | None:
 
 
 def _context_hint(parameters: Sequence[Parameter]) -> str:
-    """Return the end of a complaint about what is missing, where the first parameter may be meant as the context."""
+    """Return a hint for a missing argument, if the first parameter was probably meant to be the context."""
     first = parameters[0] if parameters else None
     if first is None or first.name not in ("ctx", "context") or first.annotation is not Parameter.empty:
         return ""
@@ -252,14 +253,14 @@ def _field(parameter: Parameter, hint: Any) -> Any:  # noqa: ANN401
 
 
 def _write(value: Any) -> Any:  # noqa: ANN401
-    """Pydantic models; everything else that is not JSON is refused."""
+    """Write a pydantic model as JSON, and refuse every other value that msgspec cannot write."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is not JSON, nor anything we know how to write as JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON, nor a type that can be written as JSON")
 
 
-def _write_out(value: Any) -> Any:  # noqa: ANN401
-    """As `_write`, where JSON is not what is made: a piece of JSON has no number that JSON has not."""
+def _write_or_skip(value: Any) -> Any:  # noqa: ANN401
+    """Like `_write`, but skip raw JSON, in which every number is finite already."""
     return None if isinstance(value, msgspec.Raw) else _write(value)
 
 
@@ -268,12 +269,12 @@ def _read_custom(kind: type[Any], value: Any) -> Any:  # noqa: ANN401
         try:
             return kind.model_validate(value)
         except ValueError as error:
-            raise ValueError(" ".join(str(error).split())) from None  # pydantic's spreads over lines
+            raise ValueError(" ".join(str(error).split())) from None  # a message of pydantic has several lines
     raise ValueError(f"{kind.__name__} cannot be read from JSON: use a dataclass, or a msgspec or pydantic model")
 
 
 def _explain(message: str) -> str:
-    """The parser's words, with the parameter first."""
+    """Return the message of the parser, with the name of the parameter first."""
     if unknown := re.search(r"unknown field `(\w+)`$", message):
         return f"there is no parameter {unknown[1]!r}"
     if missing := re.search(r"missing required field `(\w+)`$", message):
@@ -284,5 +285,5 @@ def _explain(message: str) -> str:
     return _plain(message)
 
 
-def _plain(words: str) -> str:
-    return words[:1].lower() + words[1:].replace("`", "")
+def _plain(message: str) -> str:
+    return message[:1].lower() + message[1:].replace("`", "")

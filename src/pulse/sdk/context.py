@@ -1,4 +1,4 @@
-"""What does a handler know about the job it runs, and what can it ask for?"""
+"""What does a handler know about the job it runs, and what can it do with it?"""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Verdict(Exception):
-    """A handler's own word on how its job goes on. Raise one of its kinds."""
+    """A handler's own decision about its job. Raise one of its subclasses."""
 
 
 class Snooze(Verdict):
-    """Not now: run it again after a while, without charging an attempt."""
+    """Postpones the job without charging an attempt."""
 
     def __init__(self, in_: Length) -> None:
         super().__init__(f"snoozed for {in_}")
@@ -29,7 +29,7 @@ class Snooze(Verdict):
 
 
 class RetryIn(Verdict):
-    """Failed: charge the attempt, and try again after this long instead of the usual wait."""
+    """Fails the attempt and tries again after this long instead of the usual wait."""
 
     def __init__(self, in_: Length, reason: str = "") -> None:
         super().__init__(reason or f"the handler asked for a retry in {in_}")
@@ -37,21 +37,21 @@ class RetryIn(Verdict):
 
 
 class Discard(Verdict):
-    """Never again: a dead letter at once, with this reason."""
+    """Ends the job at once as a dead letter, with this reason."""
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
         super().__init__(reason)
 
 
 def _wait(option: str, in_: Length) -> timedelta:
-    """Checked here, in the handler's own line: where the report is made nobody could answer for it."""
+    """Return the checked wait. A wrong one is refused in the handler's own line, not later when it is reported."""
     wait = length(option, in_)
     check_length(option, wait, timedelta())
     return wait
 
 
 class Context:
-    """One run of one job. Take it as the first parameter, annotated as such."""
+    """One run of one job. A handler gets it by annotating its first parameter with this class."""
 
     __slots__ = ("_cancelled", "_claim", "_note", "_schema")
 
@@ -62,7 +62,7 @@ class Context:
         self._cancelled = False
 
     def on_progress(self, note: Callable[[str], None]) -> None:
-        """Where progress goes: the worker's business."""
+        """Pass progress to `note` from now on. Called by the worker."""
         self._note = note
 
     @property
@@ -79,7 +79,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """1 on the first try. Snoozed and released runs do not count."""
+        """Return the number of this attempt, from 1. Snoozed and released runs do not count."""
         return self._claim.attempt - self._claim.refunded
 
     @property
@@ -88,7 +88,7 @@ class Context:
 
     @property
     def last_attempt(self) -> bool:
-        """Whether a failure now makes it a dead letter."""
+        """Tell whether a failure of this attempt makes the job a dead letter."""
         return self._claim.is_last_attempt
 
     @property
@@ -97,36 +97,38 @@ class Context:
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """For a job that a schedule made: the instant of its timetable, however late the job runs."""
+        """Return the instant in the timetable for a job made by a schedule, however late it runs; else None."""
         return self._claim.scheduled_for
 
     @property
     def lease(self) -> Lease:
-        """What proves that this run is the current one."""
+        """Return the lease, which proves that this run is the current one."""
         return Lease(self._claim.id, self._claim.lease_id)
 
     @property
     def cancelled(self) -> bool:
-        """True once nobody waits for this run: cancelled, timed out, lease lost, worker stopping. Look now and then
-        in a long sync handler; an async one is cancelled by itself."""
+        """Tell whether this run should end: it was cancelled or timed out, its lease was lost, or its worker stops.
+
+        A long sync handler should look at it now and then; an async one is cancelled with `CancelledError`.
+        """
         return self._cancelled
 
     def progress(self, value: Any) -> None:  # noqa: ANN401  any JSON
-        """Show how far it is, as any JSON value. Returns at once; of several in a row the last one is kept."""
+        """Record the progress of the job, as any JSON value. Returns at once; of several in a row the last is kept."""
         text = write_json(value, lambda why: TypeError(f"progress cannot be written as JSON: {why}"))
         if self._note is not None:
             self._note(text)
 
     def retry(self, in_: Length, reason: str = "") -> NoReturn:
-        """Raise RetryIn: this attempt failed, and the next one starts then. A `raise` in front does no harm."""
+        """Raise RetryIn: fail this attempt, and start the next one after `in_`. `raise ctx.retry(…)` works as well."""
         raise RetryIn(in_, reason)
 
     def snooze(self, in_: Length) -> NoReturn:
-        """Raise Snooze: not now, and not charged. A `raise` in front does no harm."""
+        """Raise Snooze: run the job again after `in_`, without charging an attempt. `raise ctx.snooze(…)` works too."""
         raise Snooze(in_)
 
-    def fence(self, conn: Any) -> Awaitable[None]:  # noqa: ANN401  any connection we know
-        """Fail with LeaseLost unless this run is still the current one, and keep it so until the transaction ends.
+    def fence(self, conn: Any) -> Awaitable[None]:  # noqa: ANN401  a connection of any supported driver
+        """Raise LeaseLost unless this run is still the current one, and keep it so until the transaction ends.
 
         `ctx.fence(conn)` on a sync connection, `await ctx.fence(conn)` on an async one.
         """
@@ -135,9 +137,9 @@ class Context:
         return fence_through(conn, self.lease, schema=self._schema)
 
     def complete(self, conn: Any, result: Any = None) -> Awaitable[None]:  # noqa: ANN401
-        """Finish the job within this transaction, so that its effect and its completion commit together.
+        """Complete the job in the caller's transaction, so that its effect and its completion commit together.
 
-        Fails with LeaseLost if this run is no longer the current one. Await it on an async connection.
+        Raises LeaseLost if this run is no longer the current one. Await it on an async connection.
         """
         from pulse.links.transactions import complete_through
 
@@ -149,8 +151,8 @@ current: ContextVar[Context | None] = ContextVar("pulse_job", default=None)
 
 
 @contextmanager
-def during(context: Context) -> Iterator[None]:
-    """What is done and logged here is of this job."""
+def use_context(context: Context) -> Iterator[None]:
+    """Make this the current job of everything that is logged and enqueued within."""
     token = current.set(context)
     try:
         yield
@@ -162,8 +164,8 @@ def mark_cancelled(context: Context) -> None:
     context._cancelled = True
 
 
-def stand_in(task: str) -> Context:
-    """For a task that is called as a plain function, in a unit test say."""
+def placeholder_context(task: str) -> Context:
+    """Return a context for a task that is called as a plain function, such as in a unit test."""
     now = datetime.now(UTC)
     claim = Claim(uuid4(), 1, "", task, task, "{}", 1, 1, 0, 0, now, now, now, None, None, None)
     return Context(claim, schema="pulse")

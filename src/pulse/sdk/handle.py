@@ -17,20 +17,20 @@ from pulse.sdk.options import Length, length
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pulse.links.link import Producing
+    from pulse.links.link import ProducerLink
     from pulse.model.explain.facts import Explanation
     from pulse.sdk.app import Pulse
     from pulse.sdk.arguments import Result
 
 R = TypeVar("R")
 
-PIECE = 20.0  # seconds of one call
-LONGEST = 1e9
-EXPLAIN_PATIENCE = 1.0  # seconds, after the time was up
+CALL_SECONDS = 20.0  # the longest wait within one call
+NO_TIMEOUT = 1e9  # seconds
+EXPLAIN_PATIENCE = 1.0  # seconds to ask why the job is not finished, after the timeout
 
 
 class JobHandle(Generic[R]):
-    """One job, by its id. Each method has a twin for coroutines, with an `a` in front."""
+    """A job, known by its id. Each method has a twin for coroutines, with an `a` in front."""
 
     __slots__ = ("_app", "_result", "id")
 
@@ -49,7 +49,7 @@ class JobHandle(Generic[R]):
         return hash(self.id)
 
     def job(self) -> Job:
-        """Everything there is to know about it."""
+        """Return the whole job as it is now."""
         return self._app.link_thread.call(lambda link: link.get(self.id))
 
     async def ajob(self) -> Job:
@@ -61,21 +61,24 @@ class JobHandle(Generic[R]):
     async def astatus(self) -> JobStatus:
         return (await self.ajob()).status
 
-    def progress(self) -> Any:  # noqa: ANN401  whatever the handler said last
+    def progress(self) -> Any:  # noqa: ANN401  any JSON value, as the handler last reported it
         return _decoded(self.job().progress)
 
     async def aprogress(self) -> Any:  # noqa: ANN401
         return _decoded((await self.ajob()).progress)
 
     def cancel(self, *, reason: str = "") -> None:
-        """Whether it waits or runs. A running handler is told at its next heartbeat, and its result is not taken."""
+        """Cancel the job, waiting or running.
+
+        A running handler is stopped at its worker's next heartbeat, and its result is refused.
+        """
         self._app.link_thread.call(lambda link: link.cancel(self.id, reason=reason))
 
     async def acancel(self, *, reason: str = "") -> None:
         await self._app.link_thread.acall(lambda link: link.cancel(self.id, reason=reason))
 
     def explain(self) -> Explanation:
-        """Why it is not running, and when it should be; `str` of it is for people."""
+        """Explain why the job is not running and when it should; `str()` of the answer is text for people."""
         return self._app.link_thread.call(lambda link: link.explain(self.id))
 
     async def aexplain(self) -> Explanation:
@@ -84,11 +87,11 @@ class JobHandle(Generic[R]):
     def result(self, timeout: Length | None = None) -> R:
         """Wait until the job is finished and return its result.
 
-        Raises JobFailed for a dead letter, JobCancelled for a cancelled job, and InvalidResult where the result does
-        not fit the task's annotation.
+        Raises JobFailed for a dead letter, JobCancelled for a cancelled job, InvalidResult if the result does not fit
+        the task's annotation, and ResultTimeout if the job is not finished in time.
         """
         wait = _Wait(timeout)
-        while wait.goes_on(job := self._app.link_thread.call(lambda link: link.wait(self.id, seconds=wait.next()))):
+        while wait.continues(job := self._app.link_thread.call(lambda link: link.wait(self.id, seconds=wait.next()))):
             pass
         if job.status not in FINISHED:
             raise self._app.link_thread.call(lambda link: wait.timed_out(job, link))
@@ -96,7 +99,7 @@ class JobHandle(Generic[R]):
 
     async def aresult(self, timeout: Length | None = None) -> R:
         wait = _Wait(timeout)
-        while wait.goes_on(
+        while wait.continues(
             job := await self._app.link_thread.acall(lambda link: link.wait(self.id, seconds=wait.next()))
         ):
             pass
@@ -113,26 +116,27 @@ class JobHandle(Generic[R]):
 
 
 class _Wait:
-    """Until a job is finished or the time is up, in pieces that any server takes."""
+    """A wait for a job to finish, made of calls short enough for any server."""
 
     def __init__(self, timeout: Length | None) -> None:
-        self._timeout = LONGEST if timeout in (None, math.inf) else length("timeout", timeout).total_seconds()
+        self._timeout = NO_TIMEOUT if timeout in (None, math.inf) else length("timeout", timeout).total_seconds()
         self._give_up_at = time.monotonic() + self._timeout
 
     def next(self) -> float:
-        return max(0.0, min(PIECE, self._give_up_at - time.monotonic()))
+        """Return how many seconds the next call may wait."""
+        return max(0.0, min(CALL_SECONDS, self._give_up_at - time.monotonic()))
 
-    def goes_on(self, job: Job) -> bool:
+    def continues(self, job: Job) -> bool:
         return job.status not in FINISHED and time.monotonic() < self._give_up_at
 
-    async def timed_out(self, job: Job, link: Producing) -> ResultTimeout:
-        """The error to raise, with the reason if it can be had soon: nobody who gave up waiting waits long for it.
+    async def timed_out(self, job: Job, link: ProducerLink) -> ResultTimeout:
+        """Return the error to raise, with the reason why the job waits if that can be read quickly.
 
-        Whoever looks again and again, with a timeout of 0, is not made to pay for it.
+        With a timeout of 0 the reason is left out: a program that polls should not pay for it at every call.
         """
         why = ""
         if job.status is not JobStatus.RUNNING and self._timeout > 0:
-            with suppress(PulseError, TimeoutError):  # a token that may not read, a server that does not answer
+            with suppress(PulseError, TimeoutError):  # the token may not read, or the server does not answer
                 async with asyncio.timeout(min(self._timeout, EXPLAIN_PATIENCE)):
                     why = " ".join((await link.explain(job.id)).text.split())
         return ResultTimeout(job.id, job.status, self._timeout, why=why)

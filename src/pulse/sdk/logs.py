@@ -1,6 +1,6 @@
 """How does a log line say which job it belongs to?
 
-Nothing here is done unasked: `pulse worker` sets this up for the programs it runs, and a library leaves logging alone.
+Importing this changes nothing: `pulse worker` sets logging up for the programs it runs, and a library leaves it alone.
 """
 
 from __future__ import annotations
@@ -22,50 +22,55 @@ NO_JOB = ("", "", "", "")
 DIM = "2"
 COLOURS = {logging.DEBUG: DIM, logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
-# What a terminal would obey, but for the ends of lines and tabs.
+# The control characters that a terminal may act on, except line feeds and tabs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Logs(NamedTuple):
-    """How a process writes what it logs."""
+class LogSettings(NamedTuple):
+    """The settings with which a process writes its logs."""
 
     format: str  # "json" or "text"
     level: int
     has_colour: bool = False
 
 
-def write_logs(logs: Logs) -> None:
-    """From now on, on stderr. Of whatever was set up before, nothing stays."""
+def configure_logging(settings: LogSettings) -> None:
+    """Write the logs of this process to stderr, instead of any handlers that were set up before."""
     install_job_fields()
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if logs.format == "json" else TextFormatter(has_colour=logs.has_colour))
-    logging.basicConfig(level=logs.level, handlers=[handler], force=True)
-    logging.getLogger("grpc").setLevel(max(logs.level, logging.INFO))  # at debug it drowns all others
+    handler.setFormatter(
+        JsonFormatter() if settings.format == "json" else TextFormatter(has_colour=settings.has_colour)
+    )
+    logging.basicConfig(level=settings.level, handlers=[handler], force=True)
+    logging.getLogger("grpc").setLevel(max(settings.level, logging.INFO))  # its debug lines would bury all others
 
 
-def how_logs_are_written() -> Logs | None:
-    """For processes that are to do likewise; none if the application has seen to it, which it will there as well."""
+def current_log_settings() -> LogSettings | None:
+    """Return the settings for child processes to use, or None if the application has set up logging itself.
+
+    An application that sets up logging when it is imported does so in a child process as well.
+    """
     root = logging.getLogger()
     for handler in root.handlers:
         match handler.formatter:
             case JsonFormatter():
-                return Logs("json", root.level)
+                return LogSettings("json", root.level)
             case TextFormatter(has_colour=has_colour):
-                return Logs("text", root.level, has_colour)
+                return LogSettings("text", root.level, has_colour)
     return None
 
 
 def stderr_has_colour() -> bool:
-    """Whether it is a terminal, and its user has not asked for none (https://no-color.org)."""
+    """Tell whether stderr is a terminal whose user has not turned colours off (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and sys.stderr.isatty()
 
 
 def install_job_fields() -> None:
-    """From now on every record has `job_id`, `task`, `topic`, `attempt` and `trace_id`: those of the job it was logged
-    in. The trace is the one it runs in, or else the one it was enqueued in.
+    """Give every log record `job_id`, `task`, `topic`, `attempt` and `trace_id`, those of the job it was logged in.
 
-    Outside a job they are empty. It holds for every logger and thread of the process, and for formats such as
-    `%(job_id)s`. Doing it twice changes nothing.
+    The trace is the one that the job runs in, or else the one it was enqueued in. Outside a job the fields are empty.
+    This works for every logger and thread of the process, and for formats such as `%(job_id)s`. Calling it twice
+    changes nothing.
     """
     make = logging.getLogRecordFactory()
     if make is logging.LogRecord:
@@ -75,31 +80,31 @@ def install_job_fields() -> None:
 
 
 class JobRecord(logging.LogRecord):
-    """A record that knows its job.
+    """A log record that knows its job.
 
-    logging refuses an `extra` named like something the record has, and a handler's author may well log a `task`. So
-    the fields come into its `__dict__` when it is formatted, after any extra, which then wins.
+    logging refuses an `extra` with the name of a field that the record has, and a handler may well log a `task`. So
+    the fields are added when the record is formatted, after any extra, which then wins.
     """
 
     __slots__ = ("_job",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **kwargs)
-        self._job = _fields_now()  # now, because it may be formatted elsewhere and later
+        self._job = _current_fields()  # read now: the record may be formatted later and on another thread
 
     def __getattr__(self, name: str) -> object:
         if name in FIELDS:
             return self._job[FIELDS.index(name)]
         raise AttributeError(name)
 
-    def getMessage(self) -> str:  # noqa: N802  what every formatter asks for first
+    def getMessage(self) -> str:  # noqa: N802  every formatter calls this first
         for name, value in zip(FIELDS, self._job, strict=True):
             self.__dict__.setdefault(name, value)
         return super().getMessage()
 
 
 class _AddedFields:
-    """The fields on the records that somebody else's factory makes."""
+    """A record factory that adds the fields to the records of another factory."""
 
     adds_job_fields = True
 
@@ -108,11 +113,11 @@ class _AddedFields:
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:  # noqa: ANN401
         record: logging.LogRecord = self._make(*args, **kwargs)
-        record.__dict__.update(zip(FIELDS, _fields_now(), strict=True))
+        record.__dict__.update(zip(FIELDS, _current_fields(), strict=True))
         return record
 
 
-def _fields_now() -> tuple[str, str, str, int | str, str]:
+def _current_fields() -> tuple[str, str, str, int | str, str]:
     context = current.get()
     if context is None:
         return *NO_JOB, current_trace_id()
@@ -121,9 +126,9 @@ def _fields_now() -> tuple[str, str, str, int | str, str]:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-18T12:00:01+01:00 INFO  shop.tasks  charged card  job=… task=… attempt=1`, for people.
+    """Lines for people: `2026-11-18T12:00:01+01:00 INFO  shop.tasks  charged card  job=… task=… attempt=1`.
 
-    The time is local, with its distance from UTC. What the message says of its job itself is not said again.
+    The time is local, with its offset from UTC. A job or task that the message names is not repeated at its end.
     """
 
     def __init__(self, *, has_colour: bool = False) -> None:
@@ -134,24 +139,25 @@ class TextFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="seconds")
         message = record.getMessage()
         parts = [
-            self._painted(time, DIM),
-            self._painted(f"{record.levelname:<5}", COLOURS.get(record.levelno)),
-            self._painted(f"{record.name} ", DIM),
-            _safe(message),
+            self._colour(time, DIM),
+            self._colour(f"{record.levelname:<5}", COLOURS.get(record.levelno)),
+            self._colour(f"{record.name} ", DIM),
+            _escape_control(message),
         ]
-        if suffix := _job_of(record, message):
-            parts.append(self._painted(f" {suffix}", DIM))
+        if suffix := _format_job(record, message):
+            parts.append(self._colour(f" {suffix}", DIM))
         line = " ".join(parts)
-        trouble = _trouble(self, record)
-        return f"{line}\n{_safe(trouble)}" if trouble else line
+        traceback = _format_traceback(self, record)
+        return f"{line}\n{_escape_control(traceback)}" if traceback else line
 
-    def _painted(self, text: str, colour: str | None) -> str:
-        """Spelled out first: only what is ours may be obeyed by a terminal."""
-        return f"\x1b[{colour}m{_safe(text)}\x1b[0m" if self.has_colour and colour else _safe(text)
+    def _colour(self, text: str, colour: str | None) -> str:
+        """Colour a text. Its own control characters are escaped first: a terminal must act on ours alone."""
+        escaped = _escape_control(text)
+        return f"\x1b[{colour}m{escaped}\x1b[0m" if self.has_colour and colour else escaped
 
 
-def _job_of(record: logging.LogRecord, message: str) -> str:
-    """Which job the record is of, as far as its message does not say so."""
+def _format_job(record: logging.LogRecord, message: str) -> str:
+    """Return the job of the record as text, without what its message says already."""
     job_id, task = getattr(record, "job_id", ""), getattr(record, "task", "")
     if not job_id:
         return ""
@@ -161,7 +167,7 @@ def _job_of(record: logging.LogRecord, message: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line, for programs. What is empty is left out."""
+    """One JSON object per line, for programs. Empty fields are left out."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -171,12 +177,12 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        more = {name: getattr(record, name, "") for name in FIELDS} | {"exc": _trouble(self, record)}
+        more = {name: getattr(record, name, "") for name in FIELDS} | {"exc": _format_traceback(self, record)}
         return json.dumps(line | {name: value for name, value in more.items() if value != ""}, default=str)
 
 
-def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback or the stack that came with the record."""
+def _format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Return the traceback or the stack that came with the record."""
     parts = [
         getattr(record, "job_traceback", ""),
         record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else ""),
@@ -185,9 +191,9 @@ def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _safe(text: str) -> str:
-    return _CONTROL.sub(_spell, text)
+def _escape_control(text: str) -> str:
+    return _CONTROL.sub(_as_hex, text)
 
 
-def _spell(found: re.Match[str]) -> str:
+def _as_hex(found: re.Match[str]) -> str:
     return f"\\x{ord(found.group()):02x}"

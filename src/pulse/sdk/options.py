@@ -1,4 +1,4 @@
-"""Which options does a job take, and how are they written?"""
+"""Which options does a job take in Python, and how are they read?"""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Retry:
             raise InvalidOption("on", self.on, "be a tuple of exception classes, such as (OSError,)")
         if self.delays and self.backoff == "quadratic":
             object.__setattr__(self, "backoff", "list")
-        self.policy()  # says at once what is out of range
+        self.policy()  # raises at once for a value that is out of range
 
     def policy(self) -> RetryPolicy | None:
-        """As the database reads it; none where it is the default."""
+        """Return the policy to store with the job, or None for the default."""
         policy = RetryPolicy(
             kind=self.backoff,
             base=length("base", self.base).total_seconds(),
@@ -73,7 +73,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a job is to be run. None: not said, so the task's own or the default holds."""
+    """How a job is to be run. An option that is None was not given: the task's own or the default holds."""
 
     topic: str | None = None
     priority: int | None = None
@@ -81,7 +81,7 @@ class Options:
     run_at: datetime | None = None
     retry: Retry | None = None
     timeout: Length | None = None
-    deadline: datetime | Length | None = None  # a length: from now
+    deadline: datetime | Length | None = None  # a length counts from now
     unique_key: str | None = None
     unique_window: Length | None = None
     result_ttl: Length | None = None
@@ -89,15 +89,16 @@ class Options:
     conn: Any = None  # the caller's own connection: the job commits or rolls back with its transaction
 
     def merged(self, over: Options) -> Options:
-        said = {field.name: value for field in fields(over) if (value := getattr(over, field.name)) is not None}
-        if "delay" in said:
-            said.setdefault("run_at", None)
-        elif "run_at" in said:
-            said["delay"] = None
-        return replace(self, **said)
+        """Return these options with those that `over` gives in their place."""
+        given = {field.name: value for field in fields(over) if (value := getattr(over, field.name)) is not None}
+        if "delay" in given:
+            given.setdefault("run_at", None)
+        elif "run_at" in given:
+            given["delay"] = None
+        return replace(self, **given)
 
     def maker(self, task: str) -> Callable[[str], NewJob]:
-        """A function from payload to job, with everything else read and checked once."""
+        """Return a function that makes a job from a payload, with everything else read and checked once."""
         retry = self.retry
         if not isinstance(retry, Retry | None):
             raise InvalidOption("retry", retry, "be a Retry, such as Retry(5, on=(OSError,))")
@@ -116,7 +117,7 @@ class Options:
             "tags": _tags(self.tags),
         }
 
-        def make(payload: str) -> NewJob:  # which the task has written, so it is JSON
+        def make(payload: str) -> NewJob:  # the task wrote the payload, so it is JSON
             with in_python_words():
                 return NewJob(payload=payload, deadline=_instant(self.deadline), **common)
 
@@ -125,7 +126,7 @@ class Options:
         checked = make("{}")
 
         def make_like(payload: str) -> NewJob:
-            """All but the payload is checked already, which is most of what a job costs."""
+            """Copy the checked job and give it this payload: checking is most of the cost of making a job."""
             job = copy(checked)
             msgspec.structs.force_setattr(job, "payload", check_storable("payload", payload))
             return job
@@ -134,20 +135,20 @@ class Options:
 
 
 def length(option: str, value: object) -> timedelta:
-    """A length of time as a timedelta, from however it was written."""
+    """Return a length of time as a timedelta: "5m", a number of seconds, or a timedelta."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, str):
         try:
             return parse_duration(value)
-        except InvalidDuration as error:
-            raise InvalidOption(option, value, str(error)) from None
+        except InvalidDuration:
+            raise InvalidOption(option, value, "be a length of time, such as 30s, 5m, 1h30m, 2d or 250ms") from None
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return timedelta(seconds=value)
         except (OverflowError, ValueError):
-            raise InvalidOption(option, value, "be a number of seconds, at most ten years") from None
-    raise InvalidOption(option, value, 'be a length of time: "5m", a number of seconds, or a timedelta')
+            raise InvalidOption(option, value, "be a number of seconds up to ten years") from None
+    raise InvalidOption(option, value, 'be a length of time, such as "5m", a number of seconds or a timedelta')
 
 
 def read_aliases(aliases: object) -> tuple[Any, ...]:
@@ -169,7 +170,7 @@ def _instant(deadline: datetime | Length | None) -> datetime | None:
 
 
 def _tags(tags: Sequence[str] | None) -> tuple[str, ...]:
-    if isinstance(tags, str):  # a sequence of names of one letter each, as Python sees it
+    if isinstance(tags, str):  # iterating over it would make each letter a tag
         raise InvalidOption("tags", tags, 'be a list of names, such as ["billing"]')
     if not isinstance(tags, Iterable | None):
         raise InvalidOption("tags", tags, 'be a list of names, such as ["billing"]')

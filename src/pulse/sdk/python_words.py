@@ -1,7 +1,7 @@
-"""Which words does a Python program have for what gRPC, HTTP and the model call otherwise?
+"""Which Python option does an error mean when it names a field of HTTP or gRPC?
 
-Refusals come from where a value is checked, in the words of the contract that all doors share. Whoever wrote
-`alarms.set(delay=…)` has never seen delay_seconds, so on the way out each such word becomes the option it was given as.
+Values are checked in one place for all doors, with the field names of their common contract. A program that wrote
+`alarms.set(delay=…)` has never seen delay_seconds, so errors for it name the option it used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ WORDS = {
     "cron_expr": "cron",
     "delay_seconds": "delay",
 }
-# What stands in quotes is the caller's own, and stays.
+# Quoted text is the caller's own value, so it is matched whole and left as it is.
 _WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:""" + "|".join(WORDS) + r")\b")
 
 
 @contextmanager
 def in_python_words() -> Iterator[None]:
-    """Let refusals out in the words of Python."""
+    """Rename the fields that errors mention to the options of Python, while this context is open."""
     try:
         yield
     except PulseError as error:
@@ -32,5 +32,5 @@ def in_python_words() -> Iterator[None]:
 
 
 def translate(text: str) -> str:
-    """Return the text with Python's words in it."""
+    """Return the text with each field replaced by its Python option."""
     return _WORD.sub(lambda found: WORDS.get(found.group(), found.group()), text)

@@ -1,4 +1,4 @@
-"""How is a schedule written in Python, and how does it become what the engine reads?"""
+"""Which options does a schedule take in Python, and how are they read?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse.sdk.options import Length, length
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """When a schedule has its occurrences, and what happens when things are late. What is not there was not said."""
+    """When a schedule has its occurrences, and what happens to late ones. Options left out keep their defaults."""
 
     cron: str | None
     every: Length | None
@@ -28,8 +28,8 @@ class ScheduleOptions(TypedDict, total=False):
     overlap: Overlap | Literal["allow", "skip", "buffer_one"]
 
 
-class Wanted(TypedDict, total=False):
-    """Which schedules to list."""
+class WantedSchedules(TypedDict, total=False):
+    """A filter of the schedules to list."""
 
     status: ScheduleStatus | str | None
     paused: bool | None
@@ -45,7 +45,7 @@ TEXTS = {"cron": '"0 9 * * 1-5"', "tz": '"Europe/Berlin"'}
 
 
 def read_options(given: ScheduleOptions) -> dict[str, Any]:
-    """By the names that the model has for them; it checks their values itself."""
+    """Return the options as the model takes them, which checks their values."""
     if unknown := given.keys() - set(OPTION_NAMES):
         raise InvalidOption("option of a schedule", min(unknown), f"be one of {', '.join(OPTION_NAMES)}")
     return {name: _read(name, value) for name, value in given.items()}
@@ -62,15 +62,16 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def read_filter(wanted: Wanted) -> ScheduleFilter:
-    if unknown := wanted.keys() - set(Wanted.__annotations__):
-        raise InvalidFilter(f"there is no filter {min(unknown)!r}: there are {', '.join(Wanted.__annotations__)}")
+def read_schedule_filter(wanted: WantedSchedules) -> ScheduleFilter:
+    known_filters = ", ".join(WantedSchedules.__annotations__)
+    if unknown := wanted.keys() - set(WantedSchedules.__annotations__):
+        raise InvalidFilter(f"filter of schedules must be one of {known_filters}, not {min(unknown)!r}")
     status: ScheduleStatus | None = None
     if (given := wanted.get("status")) is not None:
         try:
             status = ScheduleStatus(given.upper())
         except (AttributeError, ValueError):
             known = ", ".join(each.value.lower() for each in ScheduleStatus)
-            raise InvalidFilter(f"there is no status {given!r} of a schedule: there are {known}") from None
+            raise InvalidFilter(f"status of a schedule must be one of {known}, not {given!r}") from None
     rest: dict[str, Any] = {name: value for name, value in wanted.items() if name != "status"}
     return ScheduleFilter(status=status, **rest)

@@ -1,4 +1,4 @@
-"""What can a program do with schedules? Make and change them at any time, or declare them beside its tasks."""
+"""What can a program do with schedules? Create and change them at any time, or declare them beside its tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse.model.text import check_name
 from pulse.sdk.arguments import Result, write_json
 from pulse.sdk.handle import JobHandle
 from pulse.sdk.options import read_aliases
-from pulse.sdk.schedule_options import ScheduleOptions, Wanted, read_filter, read_options
+from pulse.sdk.schedule_options import ScheduleOptions, WantedSchedules, read_options, read_schedule_filter
 from pulse.sdk.task import Task
 
 if TYPE_CHECKING:
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from pulse.links.link import Scheduling
+    from pulse.links.link import SchedulesLink
     from pulse.model.schedules import Backfill, FirePage, Schedule, SchedulePage, SyncReport
     from pulse.sdk.app import Pulse
     from pulse.sdk.options import Length
     from pulse.timing.cron import Occurrence
 
     AnyTask = Task[..., Any, Any]
-    DeclaredList = list[Declared]  # a method here is called list as well
+    DeclaredList = list[Declared]  # a class below has a method named list, which hides the type
     OccurrenceList = list[Occurrence]
 
 T = TypeVar("T")
 
 
 class Schedules:
-    """`app.schedules`. Each method that asks the database has a twin for coroutines, with an `a` in front.
+    """`app.schedules`. Each method that uses the database has a twin for coroutines, with an `a` in front.
 
-    A schedule is named by its name or its id. When it occurs is said by one of `cron`, `every`, `at` and `after`; the
-    other options are in docs/reference/schedules.md.
+    A schedule is found by its name or its id. One of `cron`, `every`, `at` and `after` sets when it occurs; the other
+    options are in docs/reference/schedules.md.
     """
 
     def __init__(self, app: Pulse) -> None:
         self._app = app
         self._declared: dict[str, Declared] = {}
-        self._names: set[str] = set()  # with those that they had before
+        self._names: set[str] = set()  # of declared schedules, with their former names
 
     # --- making and changing
 
@@ -57,7 +57,7 @@ class Schedules:
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Make a schedule. Saying the same again changes nothing; saying something else is refused."""
+        """Create a schedule. Creating the same one again changes nothing; a different one of that name is refused."""
         new = self._new(name, task, payload, options)
         return self._call(lambda link: link.create(new))[0]
 
@@ -80,9 +80,9 @@ class Schedules:
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Change what is given, and nothing else. None takes back an end, a start, a limit or a jitter.
+        """Change the given options and nothing else. None removes an end, a start, a limit or a jitter.
 
-        With a task, its options become those of the jobs to come: `edit("report", task=send.using(priority=5))`.
+        With a task, its options apply to the jobs to come: `edit("report", task=send.using(priority=5))`.
         """
         changes = read_options(options)
         return self._call(lambda link: self._edit(link, name, task, payload, changes))
@@ -100,7 +100,7 @@ class Schedules:
 
     async def _edit(
         self,
-        link: Scheduling,
+        link: SchedulesLink,
         name: str | UUID,
         task: AnyTask | str | None,
         payload: Mapping[str, Any] | None,
@@ -114,13 +114,13 @@ class Schedules:
     def _job_changes(
         self, job: NewJob, task: AnyTask | str | None, payload: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The arguments are checked against the task that will get them, new or old, as far as it is known here."""
+        """Return the fields of the job to change. Arguments are checked if this program has the task that gets them."""
         if task is None:
             return {"payload": self._job(job.task, payload).payload}
         if payload is not None:
             new = self._job(task, payload)
         elif (known := self._find(task)) is not None:
-            if MASK not in job.payload:  # what stays has to suit the new task, as far as it may be seen
+            if MASK not in job.payload:  # the old arguments must fit the new task; masked ones cannot be checked
                 known.arguments.unpack(job.payload)
             new = self._template(known, job.payload)
             return {name: getattr(new, name) for name in JOB_FIELDS if name != "payload"}
@@ -129,28 +129,31 @@ class Schedules:
         return {name: getattr(new, name) for name in JOB_FIELDS}
 
     def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
-        """Fire nothing until it is resumed."""
+        """Pause the schedule: it makes no jobs until it is resumed."""
         return self._call(lambda link: link.pause(name, reason=reason))
 
     async def apause(self, name: str | UUID, *, reason: str = "") -> Schedule:
         return await self._acall(lambda link: link.pause(name, reason=reason))
 
     def resume(self, name: str | UUID) -> Schedule:
-        """Go on with the first occurrence after now. What fell due meanwhile is not made up for: see `backfill`. What
-        happens once, and whose instant has passed, runs now, unless its catch-up is skip."""
+        """Resume the schedule with its first occurrence after now.
+
+        Occurrences that fell due during the pause make no jobs, but `backfill` can make them. A schedule that runs once
+        and whose instant has passed runs now, unless its catch-up is skip.
+        """
         return self._call(lambda link: link.resume(name))
 
     async def aresume(self, name: str | UUID) -> Schedule:
         return await self._acall(lambda link: link.resume(name))
 
     def delete(self, name: str | UUID) -> None:
-        """Remove it. The jobs it has made stay."""
+        """Delete the schedule. The jobs it has made stay."""
         self._call(lambda link: link.delete(name))
 
     async def adelete(self, name: str | UUID) -> None:
         await self._acall(lambda link: link.delete(name))
 
-    # --- looking
+    # --- reading
 
     def get(self, name: str | UUID) -> Schedule:
         return self._call(lambda link: link.get(name))
@@ -158,26 +161,28 @@ class Schedules:
     async def aget(self, name: str | UUID) -> Schedule:
         return await self._acall(lambda link: link.get(name))
 
-    def list(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
-        """A page of schedules, by name. `after` is the `next` of the page before."""
+    def list(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[WantedSchedules]) -> SchedulePage:
+        """Return a page of schedules in order of their names. `after` is the `next` of the page before."""
         check_kind("after", after, str, None)
-        chosen = read_filter(wanted)
+        chosen = read_schedule_filter(wanted)
         return self._call(lambda link: link.list_page(chosen, after=after, limit=limit))
 
-    async def alist(self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[Wanted]) -> SchedulePage:
+    async def alist(
+        self, *, after: str | None = None, limit: int = 50, **wanted: Unpack[WantedSchedules]
+    ) -> SchedulePage:
         check_kind("after", after, str, None)
-        chosen = read_filter(wanted)
+        chosen = read_schedule_filter(wanted)
         return await self._acall(lambda link: link.list_page(chosen, after=after, limit=limit))
 
     def preview(self, name: str | UUID, *, n: int = 10) -> OccurrenceList:
-        """The next occurrences, as long as nothing is changed."""
+        """Return the next occurrences, as they stand if nothing is changed."""
         return self._call(lambda link: link.preview(name, n=n))
 
     async def apreview(self, name: str | UUID, *, n: int = 10) -> OccurrenceList:
         return await self._acall(lambda link: link.preview(name, n=n))
 
     def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
-        """What became of its occurrences, newest first, a page at a time."""
+        """Return a page of what became of its occurrences, newest first."""
         check_kind("after", after, str, None)
         return self._call(lambda link: link.fires(name, after=after, limit=limit))
 
@@ -188,13 +193,13 @@ class Schedules:
     # --- firing by hand
 
     def trigger(self, name: str | UUID) -> JobHandle[Any]:
-        """Make a job now, beside the timetable, whatever pause and overlap say."""
+        """Make a job now, outside the timetable, even if the schedule is paused or its last job still runs."""
         return self._call(lambda link: self._trigger(link, name))
 
     async def atrigger(self, name: str | UUID) -> JobHandle[Any]:
         return await self._acall(lambda link: self._trigger(link, name))
 
-    async def _trigger(self, link: Scheduling, name: str | UUID) -> JobHandle[Any]:
+    async def _trigger(self, link: SchedulesLink, name: str | UUID) -> JobHandle[Any]:
         task = self._app.find_task((await link.get(name)).job.task)
         job_id = (await link.trigger(name)).job_id
         assert job_id is not None
@@ -203,7 +208,7 @@ class Schedules:
     def backfill(
         self, name: str | UUID, *, start: datetime, end: datetime, limit: int = 100, dry_run: bool = False
     ) -> Backfill:
-        """Make the jobs of a stretch of the past, from `start` and before `end`, that were not made then."""
+        """Make the jobs of past occurrences, from `start` and before `end`, for which none was made."""
         check_kind("dry_run", dry_run, bool)
         return self._call(lambda link: link.backfill(name, start=start, end=end, limit=limit, dry_run=dry_run))
 
@@ -224,23 +229,21 @@ class Schedules:
         aliases: Sequence[str] = (),
         **options: Unpack[ScheduleOptions],
     ) -> None:
-        """Say beside the tasks that there is to be such a schedule. `sync` makes it so; nothing is asked until then.
+        """Declare a schedule beside the tasks. `sync` creates it; the database is not used until then.
 
-        `aliases` are the names it had before: a rename keeps its history, its pause and its place in the timetable.
+        `aliases` are its former names: a renamed schedule keeps its history, its pause and its place in the timetable.
         """
         self._declare(self._new(name, task, payload, options), aliases)
 
     def declare_for(self, task: AnyTask, *, cron: str | None, every: Length | None, tz: str | None) -> None:
-        """What `@app.task(cron=…)` declares, a schedule named as the task; without cron and every, nothing."""
+        """Declare the schedule of `@app.task(cron=…)`, which has the name of the task, if cron or every is given."""
         if cron is None and every is None:
             if tz is not None:
-                raise InvalidTask(
-                    f"task {task.name!r} has a tz and nothing that is timed by it: give cron or every, too"
-                )
+                raise InvalidTask(f"task {task.name!r} has a tz but no schedule that uses it: give cron or every, too")
             return
         if needed := task.arguments.required:
             raise InvalidTask(
-                f"task {task.name!r} needs {' and '.join(needed)}, which no schedule in its decorator can give: use "
+                f"task {task.name!r} needs {' and '.join(needed)}, which a schedule in its decorator cannot pass: use "
                 "app.schedules.declare(name, task, payload={…}), or give the parameters defaults"
             )
         when: ScheduleOptions = {"cron": cron, "every": every, "tz": "UTC" if tz is None else tz}
@@ -248,25 +251,25 @@ class Schedules:
         self._declare(new, task.aliases)
 
     def _declare(self, new: NewSchedule, aliases: Sequence[str]) -> None:
-        older = tuple(check_name("alias", alias) for alias in read_aliases(aliases))
-        for name in (names := [new.name, *older]):
+        former = tuple(check_name("alias", alias) for alias in read_aliases(aliases))
+        for name in (names := [new.name, *former]):
             if name in self._names or names.count(name) > 1:
                 raise InvalidSchedule(f"two schedules are declared as {name!r}: give one of them another name")
-        self._declared[new.name] = Declared(schedule=new, aliases=older)
+        self._declared[new.name] = Declared(schedule=new, aliases=former)
         self._names.update(names)
 
     @property
     def declared(self) -> DeclaredList:
-        """What the code says there is to be, in the order in which it says so."""
+        """Return the declared schedules, in the order in which they were declared."""
         return [*self._declared.values()]
 
     def sync(
         self, app_name: str | None = None, *, deploy: int | None = None, prune: bool = False, dry_run: bool = False
     ) -> SyncReport:
-        """Make the schedules of this app what its code declares: once per deploy, as `pulse schedules sync` does.
+        """Change the schedules of this app to those that its code declares: once per deploy, as `pulse schedules sync`.
 
-        Those it no longer declares are disabled, or removed with `prune`. The name says whose they are; without one it
-        is the module and the variable of the app. The twin for coroutines is `async_`.
+        Schedules that it no longer declares are disabled, or deleted with `prune`. They belong to the given name, by
+        default the module and the variable of the app. The twin for coroutines is `async_`.
         """
         name = self._name(app_name)
         check_kind("prune", prune, bool)
@@ -276,7 +279,7 @@ class Schedules:
     async def async_(
         self, app_name: str | None = None, *, deploy: int | None = None, prune: bool = False, dry_run: bool = False
     ) -> SyncReport:
-        """As `sync`, from a coroutine. The name without its underscore is Python's."""
+        """Like `sync`, from a coroutine. The underscore is there because `async` is a keyword of Python."""
         name = self._name(app_name)
         check_kind("prune", prune, bool)
         check_kind("dry_run", dry_run, bool)
@@ -291,10 +294,10 @@ class Schedules:
 
     # --- shared
 
-    def _call(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
+    def _call(self, work: Callable[[SchedulesLink], Coroutine[Any, Any, T]]) -> T:
         return self._app.link_thread.call(lambda link: work(link.schedules))
 
-    async def _acall(self, work: Callable[[Scheduling], Coroutine[Any, Any, T]]) -> T:
+    async def _acall(self, work: Callable[[SchedulesLink], Coroutine[Any, Any, T]]) -> T:
         return await self._app.link_thread.acall(lambda link: work(link.schedules))
 
     def _new(
@@ -303,7 +306,7 @@ class Schedules:
         return NewSchedule(name=name, job=self._job(task, payload), **read_options(options))
 
     def _job(self, task: AnyTask | str, payload: Mapping[str, Any] | None) -> NewJob:
-        """The job of each occurrence. Its arguments are checked here and now if the task is known."""
+        """Return the job that each occurrence makes. Its arguments are checked at once if the task is known here."""
         known = self._find(task)
         name = known.name if known else str(task)
         given: object = {} if payload is None else payload
@@ -314,20 +317,20 @@ class Schedules:
         return NewJob(task=name, payload=write_json(dict(given), lambda why: InvalidArguments(name, why)))
 
     def _find(self, task: AnyTask | str) -> AnyTask | None:
-        """None: a name that another program knows."""
+        """Return the task of this app, or None if it is the name of another program's task."""
         if isinstance(task, str):
             return self._app.find_task(task)
         if not isinstance(task, Task):
-            raise InvalidTask(f"{task!r} is not a task: give one of this app's, or the name of one")
+            raise InvalidTask(f"{task!r} is not a task: give a task of this app, or the name of a task")
         if task.app is not self._app:
             raise InvalidTask(
-                f"task {task.name!r} is another app's: use that app's schedules, or give its name as text"
+                f"task {task.name!r} belongs to another app: use that app's schedules, or give its name as text"
             )
         return task
 
     def _template(self, task: AnyTask, payload: str) -> NewJob:
         if task.options.conn is not None:
             raise InvalidSchedule(
-                "the job of a schedule must have no conn: it is made at its occurrence, not in your transaction"
+                "conn is not for the job of a schedule: each occurrence makes its job later, not in your transaction"
             )
         return task.make(payload)

@@ -1,4 +1,4 @@
-"""What is a task? A function with a name, and the ways to have it run later."""
+"""What is a task? A function with a name, and the methods that have a worker run it later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get
 from pulse.model.errors import InvalidOption, InvalidTask
 from pulse.model.text import check_name
 from pulse.sdk.arguments import Arguments, Result
-from pulse.sdk.context import Context, current, stand_in
+from pulse.sdk.context import Context, current, placeholder_context
 from pulse.sdk.handle import JobHandle
 from pulse.sdk.options import Length, Options, Retry
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pulse.sdk.app import Pulse
 
 P = ParamSpec("P")  # the arguments, without a leading context
-R = TypeVar("R")  # what the job results in
+R = TypeVar("R")  # the result of the job
 C = TypeVar("C")  # what a direct call returns: R, or a coroutine of it
 
 Executor = Literal["auto", "process"]
@@ -29,7 +29,7 @@ Where = Literal["loop", "thread", "process"]
 
 
 class Call(Generic[R]):
-    """One call of a task, written down and checked, for `app.enqueue_many`."""
+    """A call of a task, serialized and checked, to pass to `app.enqueue_many`."""
 
     __slots__ = ("job", "task")
 
@@ -39,7 +39,7 @@ class Call(Generic[R]):
 
 
 class Task(Generic[P, R, C]):
-    """Call it, and the function runs here and now. Enqueue it, and a worker runs it."""
+    """A function that runs here when it is called, and on a worker when it is enqueued."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Task(Generic[P, R, C]):
             raise InvalidTask(f"{function!r} is not a function")
         _refuse_method(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InvalidTask(f"task {name!r} is a generator: a task returns its result, so use return, not yield")
+            raise InvalidTask(f"task {name!r} must not be a generator: return the result instead of yielding it")
         if executor not in ("auto", "process"):
-            raise InvalidTask(f"executor {executor!r} of task {name!r} is unknown: there are auto and process")
+            raise InvalidTask(f"executor of task {name!r} must be auto or process, not {executor!r}")
         self.app = app
         self.function = function
         self.name = check_name("task", name)
@@ -70,15 +70,15 @@ class Task(Generic[P, R, C]):
         )
         self.result = Result(name, function, redaction=lambda: app.settings.redaction)
         self.options = options
-        self.make = options.maker(name)  # from a payload that suits it
+        self.make = options.maker(name)  # makes a job from a payload that fits the function
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
-        """Run the function here. Its context, if it takes one, is that of the job around it or a stand-in."""
+        """Run the function here. If it takes a context, it gets that of the current job, or a placeholder."""
         if self.takes_context and not (args and isinstance(args[0], Context)):
-            return self.function(current.get() or stand_in(self.name), *args, **kwargs)  # type: ignore[no-any-return]
+            return self.function(current.get() or placeholder_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -102,9 +102,9 @@ class Task(Generic[P, R, C]):
         unique_window: Length | None = None,
         result_ttl: Length | None = None,
         tags: Sequence[str] | None = None,
-        conn: Any = None,  # noqa: ANN401  any connection we know
+        conn: Any = None,  # noqa: ANN401  a connection of any supported driver
     ) -> Task[P, R, C]:
-        """This task with other options, for the next enqueue. The task itself stays as it is."""
+        """Return a copy of this task with other options. The task itself stays as it is."""
         over = Options(
             topic=topic,
             priority=priority,
@@ -126,19 +126,20 @@ class Task(Generic[P, R, C]):
         return copy
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Hand it to the workers, from code without an event loop."""
+        """Enqueue a job that runs this task with these arguments. For coroutines there is `aenqueue`."""
         [job_id] = self.app.submit([self._job(args, kwargs)], conn=self.options.conn)
         return JobHandle(self.app, job_id, self.result)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Hand it to the workers, from a coroutine."""
+        """Enqueue a job that runs this task with these arguments, from a coroutine."""
         [job_id] = await self.app.asubmit([self._job(args, kwargs)], conn=self.options.conn)
         return JobHandle(self.app, job_id, self.result)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call written down and checked, to be enqueued together with others: `app.enqueue_many([...])`."""
-        if self.options.conn is not None:  # it would be forgotten, and the jobs enqueued outside the transaction
-            raise InvalidOption("conn", type(self.options.conn).__name__, "be given to app.enqueue_many(calls, conn=…)")
+        """Return a checked call, to be enqueued together with others: `app.enqueue_many([...])`."""
+        if self.options.conn is not None:  # enqueue_many would ignore it and enqueue outside the transaction
+            given = type(self.options.conn).__name__
+            raise InvalidOption("conn", given, "be unset for call() (give it to app.enqueue_many(calls, conn=…))")
         return Call(self, self._job(args, kwargs))
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
@@ -146,17 +147,17 @@ class Task(Generic[P, R, C]):
 
 
 def _refuse_method(function: Callable[..., Any]) -> None:
-    """A worker has no object to call it on."""
+    """Refuse a method: a worker has no object to call it on."""
     try:
         parameters = list(inspect.signature(function).parameters)
     except (ValueError, TypeError):
         raise InvalidTask(
-            f"{function!r} cannot be a task, since its parameters cannot be read: define a function"
+            f"{function!r} cannot be a task, because its parameters cannot be read: define a function that calls it"
         ) from None
     where = str(getattr(function, "__qualname__", "")).rpartition("<locals>.")[2]
     if "." in where and parameters[:1] in (["self"], ["cls"]):
         raise InvalidTask(
-            f"{where} is a method, and a worker has no object to call it on: define a function, which may make one"
+            f"{where} is a method, and a worker has no object to call it on: define a function that creates the object"
         )
 
 
@@ -168,6 +169,6 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     if isinstance(annotation, str):
         try:
             annotation = get_type_hints(function)[parameters[0].name]
-        except (NameError, TypeError):  # something further down the module: not the context, which is imported
+        except (NameError, TypeError):  # another annotation may name a class that the module defines further down
             return str(annotation).rpartition(".")[2] == Context.__name__
     return annotation is Context

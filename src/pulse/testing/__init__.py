@@ -1,4 +1,4 @@
-"""What do tests of an application need? A fixture, `pulse`, which pytest finds by itself; these are its types."""
+"""Holds the types of `pulse`, the pytest fixture with which applications test their tasks."""
 
 from pulse.testing.fixture import PulseFixture
 from pulse.testing.summary import DrainFailed, Summary

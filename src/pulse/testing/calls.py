@@ -1,4 +1,4 @@
-"""Which jobs are calls of this task with these arguments, and how is a job shown to a reader?"""
+"""Which jobs match a call of a task, and how is a job shown in a failed assertion?"""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pulse.sdk.task import Task
 
 MAX_SHOWN = 20
-LONGEST_SHOWN = 200  # characters of one call
+SHOWN_LENGTH = 200  # characters of one call
 SECOND = timedelta(seconds=1)
-_NOTHING = object()  # equal to nothing that JSON can hold
+_NOT_JSON = object()  # not equal to any JSON value
 
 
 class Call:
-    """A task, and arguments by name: all of them or some."""
+    """A task, and all or some of its arguments by name."""
 
     def __init__(self, task: Task[..., Any, Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         __tracebackhide__ = True
-        self._parameters = NamedOnly(task) if isinstance(task, str) else Parameters(task)
+        self._parameters = UnknownParameters(task) if isinstance(task, str) else Parameters(task)
         self._names = (task,) if isinstance(task, str) else (task.name, *task.aliases)
         self._wanted = self._parameters.name(args, kwargs)
 
@@ -50,8 +50,8 @@ class Call:
         )
 
 
-class NamedOnly:
-    """Of a task that is known by its name alone."""
+class UnknownParameters:
+    """The parameters of a task of which only the name is known."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -60,7 +60,7 @@ class NamedOnly:
         __tracebackhide__ = True
         if args:
             raise TypeError(
-                f"give the arguments of {self._task!r} by name: without its function, nothing else is known"
+                f"give the arguments of {self._task!r} by name: without its function, their order is not known"
             )
         return dict(kwargs)
 
@@ -71,8 +71,8 @@ class NamedOnly:
         return values
 
 
-class Parameters(NamedOnly):
-    """Of a task at hand, without the leading context."""
+class Parameters(UnknownParameters):
+    """The parameters of a task, without the leading context."""
 
     def __init__(self, task: Task[..., Any, Any]) -> None:
         super().__init__(task.name)
@@ -90,17 +90,17 @@ class Parameters(NamedOnly):
             raise TypeError(f"{self._task}: {error}; it takes {self._signature}") from None
 
     def read(self, job: Job) -> dict[str, Any]:
-        """The arguments as the handler will get them, defaults included."""
+        """Return the arguments as the handler will get them, defaults included."""
         try:
             args, kwargs = self._arguments.unpack(job.payload)
             bound = self._signature.bind(*args, **kwargs)
-        except (InvalidArguments, TypeError):  # enqueued from SQL, say, and the handler cannot be called so
+        except (InvalidArguments, TypeError):  # wrong arguments, perhaps of a job enqueued from SQL
             return {}
         bound.apply_defaults()
         return self.flatten(bound.arguments)
 
     def flatten(self, values: dict[str, Any]) -> dict[str, Any]:
-        """What `**extra` takes, by the names it was given."""
+        """Return the arguments with those of `**extra` beside the others."""
         extra = values.get(self._extra) if self._extra else None
         if not isinstance(extra, dict):
             return values
@@ -108,7 +108,7 @@ class Parameters(NamedOnly):
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """With annotations as they were written, if what they name is there."""
+    """Return the signature, with its annotations evaluated if the names in them are defined."""
     try:
         return inspect.signature(function, eval_str=True)
     except NameError:
@@ -116,7 +116,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _has(values: Mapping[str, Any], name: str, wanted: object) -> bool:
-    """By the wanted one's own idea of equality, so that mock.ANY and the like work."""
+    """Compare by the `__eq__` of the wanted value, so that mock.ANY and similar values work."""
     return name in values and bool(wanted == values[name])
 
 
@@ -124,22 +124,22 @@ def _as_json(value: object) -> object:
     try:
         return msgspec.json.decode(write_json(value, TypeError))
     except TypeError:
-        return _NOTHING
+        return _NOT_JSON
 
 
 def written(payload: str) -> dict[str, Any]:
-    """The arguments as they are kept. From SQL a payload may be any JSON."""
+    """Return the arguments as they are stored. A payload from SQL may be any JSON value."""
     values = msgspec.json.decode(payload)
     return values if isinstance(values, dict) else {"payload": values}
 
 
 def show_call(task: str, payload: str) -> str:
-    """A job, as the call it is."""
+    """Show a job as a call of its task."""
     return _show(task, written(payload))
 
 
 def show_jobs(jobs: Sequence[Job], now: datetime) -> str:
-    """A line for each."""
+    """Show jobs, one per line."""
     lines = [f"  {show_call(job.task, job.payload)}  {_state(job, now)}" for job in jobs[:MAX_SHOWN]]
     if len(jobs) > MAX_SHOWN:
         lines.append(f"  … and {len(jobs) - MAX_SHOWN} more")
@@ -148,7 +148,7 @@ def show_jobs(jobs: Sequence[Job], now: datetime) -> str:
 
 def _show(name: str, values: Mapping[str, object]) -> str:
     text = ", ".join(f"{key}={value!r}" for key, value in values.items())
-    return f"{name}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
+    return f"{name}({text if len(text) <= SHOWN_LENGTH else text[:SHOWN_LENGTH] + '…'})"
 
 
 def _state(job: Job, now: datetime) -> str:

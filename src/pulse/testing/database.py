@@ -1,6 +1,6 @@
-"""How does a test get a database of its own, empty it, and move its time?
+"""How is a test database created, emptied, and its clock moved?
 
-Only for tests: everything here is done to a database or schema that was made for them.
+This is only for databases and schemas that were created for tests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
     from pulse.store.connections.pool import Connection
 
-KEPT = ("migrations", "installation", "secrets", "wake_secrets")  # what a migration leaves; everything else is a test's
-# Row by row is a millisecond while there are few; TRUNCATE makes new files for every index, which is twenty.
+KEPT = ("migrations", "installation", "secrets", "wake_secrets")  # tables with rows that migrations insert
+# DELETE takes a millisecond as long as there are few rows; TRUNCATE takes twenty, to make new files for every index.
 EMPTY = """
 do $$
 declare
@@ -33,7 +33,7 @@ begin
 end
 $$
 """
-# It goes on from there: whoever gives an instant of the real clock would otherwise be in the future for ever.
+# The clock goes on from its offset. If it stood still, an instant of the real clock would stay in the future for ever.
 NOW = """
 create or replace function pulse.now() returns timestamptz language sql stable parallel safe
 as $$select statement_timestamp(){offset}$$
@@ -41,7 +41,7 @@ as $$select statement_timestamp(){offset}$$
 
 
 async def make_database(server_url: str, name: str) -> str:
-    """A new database on this server; answers with its address."""
+    """Create a database on this server and return its URL."""
     await _execute(server_url, f'create database "{name}"')
     return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
 
@@ -55,18 +55,18 @@ async def drop_schema(settings: Settings) -> None:
 
 
 async def empty(conn: Connection, *, schema: str) -> None:
-    """Forget every job, and with it everything else that a test left in the schema."""
+    """Delete every job, and everything else that a test left in the schema."""
     await conn.execute(EMPTY.format(schema=schema, kept=",".join(KEPT)))
 
 
 async def shift_time(conn: Connection, *, schema: str, by: timedelta | None) -> None:
-    """Let the schema's clock be ahead of the real one by this much; none: let it be the real one."""
+    """Set the clock of the schema ahead of the real one by this much, or back to the real one for None."""
     offset = f" + interval '{by.total_seconds():f} seconds'" if by else ""
     await conn.execute(in_schema(NOW.format(offset=offset), schema))
 
 
 async def list_waiting(conn: Connection, *, schema: str) -> list[tuple[str, str]]:
-    """The tasks that have a job waiting, each with the topic it waits in."""
+    """Return the tasks that have waiting jobs, each with the topic of these jobs."""
     sql = "select distinct task, topic from pulse.jobs where status = 'PENDING' order by task, topic"
     return [(row["task"], row["topic"]) for row in await conn.fetch(in_schema(sql, schema))]
 

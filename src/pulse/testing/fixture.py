@@ -1,4 +1,4 @@
-"""What can a test ask of the jobs its code has enqueued, and what can it do with them?"""
+"""How does a test inspect and run the jobs that its code has enqueued?"""
 
 from __future__ import annotations
 
@@ -15,33 +15,37 @@ if TYPE_CHECKING:
 
     from pulse.engine.engine import Engine
     from pulse.sdk.task import Task
-    from pulse.testing.stage import Stage
+    from pulse.testing.database_session import DatabaseSession
 
 
 class PulseFixture:
-    """The `pulse` fixture. While a test has it, every `Pulse` app of the process works on a database of the tests'.
+    """The `pulse` fixture. While a test uses it, every `Pulse` app of the process is connected to the test database.
 
-    Nothing runs by itself: `drain` runs what is ready. All methods may be called from sync tests and from coroutines.
+    Nothing runs by itself: `drain` runs the jobs that are ready. All methods may be called from sync tests and from
+    coroutines.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, session: DatabaseSession) -> None:
+        self._session = session
         self._ahead = timedelta()
 
     @property
     def database_url(self) -> str:
-        """Where the jobs are. Keep the application's own tables there too, and `using(conn=…)` works in tests."""
-        return str(self._stage.settings.database_url)
+        """Return the URL of the test database. With the application's own tables there, `using(conn=…)` works too."""
+        return str(self._session.settings.database_url)
 
     @property
     def schema(self) -> str:
-        return self._stage.settings.schema
+        return self._session.settings.schema
 
-    # --- looking
+    # --- inspecting
 
     def enqueued(self, task: Task[..., Any, Any] | str | None = None) -> list[Job]:
-        """The jobs enqueued in this test, of one task or of all, in that order. What became of them does not matter."""
-        jobs = self._stage.ask(_all_jobs)
+        """Return the jobs enqueued in this test, of one task or of all, in the order they were enqueued.
+
+        Jobs that have run or were cancelled since are included.
+        """
+        jobs = self._session.ask(_all_jobs)
         return jobs if task is None else [job for job in jobs if Call(task, (), {}).is_of(job)]
 
     def assert_enqueued(
@@ -52,58 +56,60 @@ class PulseFixture:
         times: int | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> list[Job]:
-        """That the task was enqueued with these arguments; those not given may be anything. Answers with the jobs.
+        """Assert that the task was enqueued with these arguments, and return its jobs.
 
-        With `times`, exactly so often. An argument is compared with what the handler will get.
+        Arguments that are not given may have any value. With `times`, the task must have been enqueued exactly that
+        often. An argument is compared with the value that the handler will get.
         """
         __tracebackhide__ = True
         call, jobs = Call(task, args, kwargs), self.enqueued()
         found = [job for job in jobs if call.matches(job)]
         if times is None and not found:
-            raise AssertionError(f"{call} was not enqueued. {self._instead(call, jobs)}")
+            raise AssertionError(f"{call} was not enqueued. {self._show_enqueued(call, jobs)}")
         if times is not None and len(found) != times:
-            raise AssertionError(f"{call} was enqueued {_count(len(found))}, not {times}. {self._instead(call, jobs)}")
+            enqueued = self._show_enqueued(call, jobs)
+            raise AssertionError(f"{call} was enqueued {_count(len(found))}, not {_count(times)}. {enqueued}")
         return found
 
     def refute_enqueued(self, task: Task[..., Any, Any] | str, /, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """That the task was not enqueued with these arguments; with none given, not at all."""
+        """Assert that the task was not enqueued with these arguments, or, without arguments, not at all."""
         __tracebackhide__ = True
         call = Call(task, args, kwargs)
         if found := [job for job in self.enqueued() if call.matches(job)]:
             raise AssertionError(f"{call} was enqueued {_count(len(found))}:\n{show_jobs(found, self._now())}")
 
-    def _instead(self, call: Call, jobs: Sequence[Job]) -> str:
+    def _show_enqueued(self, call: Call, jobs: Sequence[Job]) -> str:
         if not jobs:
-            return "Nothing was."
-        nearest_first = sorted(jobs, key=lambda job: not call.is_of(job))
-        return f"What was:\n{show_jobs(nearest_first, self._now())}"
+            return "No job was enqueued."
+        same_task_first = sorted(jobs, key=lambda job: not call.is_of(job))
+        return f"Enqueued jobs:\n{show_jobs(same_task_first, self._now())}"
 
     # --- running
 
     def drain(self, *, raise_errors: bool = False) -> Summary:
-        """Run everything that is ready, and what that enqueues, until nothing is. Answers with what happened.
+        """Run all jobs that are ready, and those that they enqueue, until none is left. Return a summary.
 
         Jobs go through a real worker in this process. It has a thread and an event loop of its own, the same for all
-        tests; in a coroutine, `adrain` uses the loop at hand. A failure is kept on its job, as in life, and raised only
-        with `raise_errors`.
+        tests; in a coroutine, `adrain` uses the current loop. A failure is stored on its job, as in production, and
+        raised only with `raise_errors`.
         """
         __tracebackhide__ = True
-        return _judged(self._stage.drain(), raise_errors=raise_errors)
+        return _check_failures(self._session.drain(), raise_errors=raise_errors)
 
     async def adrain(self, *, raise_errors: bool = False) -> Summary:
-        """As `drain`, with async handlers on the event loop of the test."""
+        """Like `drain`, with async handlers on the event loop of the test."""
         __tracebackhide__ = True
-        return _judged(await self._stage.adrain(), raise_errors=raise_errors)
+        return _check_failures(await self._session.adrain(), raise_errors=raise_errors)
 
     # --- time
 
     def travel(self, by: Length) -> None:
-        """Move the database's time ahead: `pulse.travel("5m")`. What falls due by that is run by the next drain."""
+        """Move the database's clock ahead: `pulse.travel("5m")`. Jobs that fall due are run by the next drain."""
         ahead = length("travel", by)
         if ahead < timedelta():
-            raise ValueError(f"time only goes forward, not by {by}")
+            raise ValueError(f"travel must go forward in time, not by {by}")
         self._ahead += ahead
-        self._stage.shift_time(self._ahead)
+        self._session.shift_time(self._ahead)
 
     def _now(self) -> datetime:
         return datetime.now(UTC) + self._ahead
@@ -120,11 +126,11 @@ async def _all_jobs(engine: Engine) -> list[Job]:
         cursor = page.next
 
 
-def _judged(summary: Summary, *, raise_errors: bool) -> Summary:
+def _check_failures(summary: Summary, *, raise_errors: bool) -> Summary:
     __tracebackhide__ = True
     if raise_errors and summary.failures:
-        many = "a run failed" if len(summary.failures) == 1 else f"{len(summary.failures)} runs failed"
-        raise DrainFailed("\n\n".join([f"{many}:", *map(str, summary.failures)]))
+        count = "a run failed" if len(summary.failures) == 1 else f"{len(summary.failures)} runs failed"
+        raise DrainFailed("\n\n".join([f"{count}:", *map(str, summary.failures)]))
     return summary
 
 

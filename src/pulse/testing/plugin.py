@@ -1,6 +1,6 @@
-"""How does pytest come by the fixtures? It finds this module by the entry point of the package.
+"""Which pytest fixtures are there? pytest finds this module by the entry point of the package.
 
-It is loaded in every run of everybody who has Pulse installed, so it imports nothing before a test asks for something.
+Every pytest run on a machine with Pulse loads this module, so it imports nothing else before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulse.testing.database_session import DatabaseSession
     from pulse.testing.fixture import PulseFixture
-    from pulse.testing.stage import Stage
 
 
 @pytest.fixture(scope="session")
-def pulse_stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """The database of this test process, made when first needed."""
+def pulse_database_session(request: pytest.FixtureRequest) -> Iterator[DatabaseSession]:
+    """The database of this test process, created when it is first needed."""
     from pulse.model.errors import PulseError
+    from pulse.testing.database_session import DatabaseSession
     from pulse.testing.server import open_database
-    from pulse.testing.stage import Stage
 
-    xdist = getattr(request.config, "workerinput", {})  # of a run in several processes, which one this is
+    xdist = getattr(request.config, "workerinput", {})  # identifies this process in a run with several
     problem = ""
     with ExitStack() as stack:
         try:
@@ -33,20 +33,20 @@ def pulse_stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
             problem = str(error)
         if problem:
             pytest.fail(f"the pulse fixture has no database: {problem}", pytrace=False)
-        yield stack.enter_context(closing(Stage(settings)))
+        yield stack.enter_context(closing(DatabaseSession(settings)))
 
 
 @pytest.fixture(scope="session")
-def pulse_database_url(pulse_stage: Stage) -> str:
-    """Where the jobs of all tests are, for session-wide fixtures that keep the application's own tables there."""
-    return str(pulse_stage.settings.database_url)
+def pulse_database_url(pulse_database_session: DatabaseSession) -> str:
+    """The URL of the tests' database, for session fixtures that keep the application's own tables there."""
+    return str(pulse_database_session.settings.database_url)
 
 
 @pytest.fixture
-def pulse(pulse_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulseFixture]:
-    """Points every Pulse app at an empty database of the tests', and asks and runs what they enqueue there."""
+def pulse(pulse_database_session: DatabaseSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulseFixture]:
+    """Connects every Pulse app to an empty test database, and inspects and runs the jobs enqueued there."""
     from pulse.testing.fixture import PulseFixture
 
     with monkeypatch.context() as patch:
-        pulse_stage.prepare(patch)
-        yield PulseFixture(pulse_stage)
+        pulse_database_session.prepare(patch)
+        yield PulseFixture(pulse_database_session)

@@ -1,8 +1,8 @@
-"""Which Postgres do the tests of a run use, and who starts and stops it?
+"""Which Postgres do the tests of a run use, and which process starts and stops it?
 
-The one in PULSE_TEST_DATABASE_URL, in a schema made for the run, or one of our own, started when the first test asks.
-Test processes of one run (pytest-xdist) share it, with a database each. The one that started it ends it, and waits for
-the others to be done: all of them hold a lock on `users.lock` for as long as they need it.
+Tests use the database in PULSE_TEST_DATABASE_URL, with a schema of their own, or else a Postgres that is started when
+the first test needs it. The test processes of one run (pytest-xdist) share it, with a database each. The process that
+started it stops it once the others are done: each holds a lock on `users.lock` for as long as it needs Postgres.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 URL = "PULSE_TEST_DATABASE_URL"
-# Nothing here outlives the run, so it may be lost.
-QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300"}
+# No data of a test run is worth keeping after a crash, so speed comes before durability.
+FAST_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300"}
 
 
 @contextmanager
 def open_database(run: str | None, process: str) -> Iterator[Settings]:
-    """A database, or a schema in the one that was given, for one process of one run, with our tables in it."""
+    """Create a database, or a schema in the given one, with the tables of Pulse, for one process of a test run."""
     name = f"pulse_test_{process}_{secrets.token_hex(3)}"
     if url := os.environ.get(URL):
         with _schema(Settings(database_url=url, schema=name)) as settings:
             yield settings
     else:
         with _server(run) as server:
-            yield _database(server, name)
+            yield _make_database(server, name)
 
 
 @contextmanager
 def _schema(settings: Settings) -> Iterator[Settings]:
-    from pulse.testing import database as scratch
+    from pulse.testing import database as test_database
 
-    _run(scratch.make_schema(settings))
+    _run(test_database.make_schema(settings))
     try:
         yield settings
     finally:
-        _run(scratch.drop_schema(settings))
+        _run(test_database.drop_schema(settings))
 
 
-def _database(server: EmbeddedPostgres, name: str) -> Settings:
-    from pulse.testing import database as scratch
+def _make_database(server: EmbeddedPostgres, name: str) -> Settings:
+    from pulse.testing import database as test_database
 
     async def make() -> Settings:
-        settings = Settings(database_url=await scratch.make_database(server.dsn, name))
-        await scratch.make_schema(settings)
+        settings = Settings(database_url=await test_database.make_database(server.dsn, name))
+        await test_database.make_schema(settings)
         return settings
 
     return _run(make())
@@ -72,23 +72,23 @@ def _server(run: str | None) -> Iterator[EmbeddedPostgres]:
     folder = Path(tempfile.gettempdir()) / f"pulse-test-{run or secrets.token_hex(8)}"
     lock = _join(folder)
     try:
-        server = embedded.start(folder, postgres=Settings.from_env().postgres, settings=QUICK)
+        server = embedded.start(folder, postgres=Settings.from_env().postgres, settings=FAST_SETTINGS)
     except EmbeddedPostgresFailed as error:
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)
-        raise EmbeddedPostgresFailed(_ours(str(error))) from None
+        raise EmbeddedPostgresFailed(_name_test_setting(str(error))) from None
     try:
         yield server
     finally:
         if server.owned:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # when the last of the others has gone
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits until the other processes are done
             server.close()
             shutil.rmtree(folder, ignore_errors=True)
         lock.close()
 
 
 def _join(folder: Path) -> IO[str]:
-    """Be one of those who use this folder."""
+    """Take a shared lock on the folder, as one of the processes that use it."""
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / "users.lock"
@@ -96,14 +96,15 @@ def _join(folder: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
             return lock
-        lock.close()  # the folder was removed while we waited
+        lock.close()  # the folder was removed meanwhile
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """On a thread: the one we are on may have an event loop, set or running."""
+    """Run a coroutine on a new thread: the current one may already have an event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
 
-def _ours(message: str) -> str:
+def _name_test_setting(message: str) -> str:
+    """Name the setting for tests in a message that advises to set PULSE_DATABASE_URL."""
     return message.replace("PULSE_DATABASE_URL", URL)

@@ -1,4 +1,4 @@
-"""What did a drain do?"""
+"""What did a drain run, and what became of the jobs?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulse.model.jobs import Job, JobStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One run that failed, whatever became of its job later."""
+    """One run that failed, even if a later run of its job succeeded."""
 
     call: str
     error: str
@@ -23,11 +23,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How many handlers ran, and where the jobs they ran for stand now."""
+    """How many handlers a drain ran, and the states of their jobs now."""
 
     runs: int = 0
     completed: int = 0
-    retrying: int = 0  # failed, and due again later
+    retrying: int = 0  # failed, to be tried again later
     snoozed: int = 0
     dead_lettered: int = 0
     cancelled: int = 0
@@ -50,4 +50,4 @@ class Summary:
 
 
 class DrainFailed(AssertionError):
-    """A handler failed and the test wanted to know, or the drain could not come to an end."""
+    """A handler failed and the test asked for errors to be raised, or the drain could not finish."""

@@ -7,12 +7,12 @@ from tests.system.plugin_users import shop
 
 
 def test_nothing(pulse: PulseFixture) -> None:
-    """shop.send_receipt(order_id=2) was not enqueued. Nothing was."""
+    """shop.send_receipt(order_id=2) was not enqueued. No job was enqueued."""
     pulse.assert_enqueued(shop.send_receipt, 2)
 
 
 def test_something_else(pulse: PulseFixture) -> None:
-    """shop.send_receipt(order_id=2) was not enqueued. What was:
+    """shop.send_receipt(order_id=2) was not enqueued. Enqueued jobs:
     shop.send_receipt(order_id=1)  SCHEDULED in 5m
     shop.pick(item='lamp')  PENDING, topic post
     """
@@ -22,7 +22,7 @@ def test_something_else(pulse: PulseFixture) -> None:
 
 
 def test_after_a_failure(pulse: PulseFixture) -> None:
-    """shop.charge(amount=2.0) was not enqueued. What was:
+    """shop.charge(amount=2.0) was not enqueued. Enqueued jobs:
     shop.charge(amount=9.5)  RETRYING in 10s, ConnectionError: attempt 1: the bank does not answer
     """
     shop.charge.enqueue(9.5)
@@ -31,7 +31,7 @@ def test_after_a_failure(pulse: PulseFixture) -> None:
 
 
 def test_too_often(pulse: PulseFixture) -> None:
-    """shop.refuse() was enqueued twice, not 1. What was:
+    """shop.refuse() was enqueued twice, not once. Enqueued jobs:
     shop.refuse()  PENDING
     shop.refuse()  PENDING
     """

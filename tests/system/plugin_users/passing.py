@@ -381,12 +381,12 @@ def test_a_row_that_a_transaction_holds_is_told(pulse: PulseFixture, monkeypatch
 
     with psycopg.connect(pulse.database_url) as conn:
         conn.execute(f'select from "{pulse.schema}".jobs for update')
-        with pytest.raises(DrainFailed, match="does an open transaction hold their rows"):
+        with pytest.raises(DrainFailed, match="does an open transaction lock their rows"):
             pulse.drain()
 
 
 def test_time_goes_forward(pulse: PulseFixture) -> None:
-    with pytest.raises(ValueError, match="time only goes forward"):
+    with pytest.raises(ValueError, match="travel must go forward in time"):
         pulse.travel(-5)
 
 

@@ -1,1 +1,1 @@
-"""How does an operator set, see and change alarms?"""
+"""Holds the commands that set, show and change alarms, and show them arriving."""

@@ -1,4 +1,4 @@
-"""How does an operator set alarms, see and change them, and learn what came of each wake?"""
+"""How does an operator set, show and change alarms, and see what became of each delivery?"""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pulse.cli.alarms.options import check_when, make_new, read_alarm_status, re
 from pulse.cli.alarms.views import (
     as_json,
     delivery_as_json,
-    named,
-    next_words,
+    describe_next,
+    describe_timing,
+    name_or_id,
     secret_as_json,
     show_alarm,
     show_delivery_page,
     show_list,
     show_secrets,
-    words,
 )
 from pulse.cli.options import Group, read_length
-from pulse.cli.output import say
+from pulse.cli.output import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 RECENT = 5  # deliveries on an alarm's page
 
-owner_option = click.option("--owner", help="Whose it is (your own).")
+owner_option = click.option("--owner", help="The owner of the alarm (you).")
 
 
-@click.group(cls=Group, short_help="Wake a URL at an instant, or at those of a timetable.")
+@click.group(cls=Group, short_help="Call a URL at an instant, or at those of a timetable.")
 def alarms() -> None:
-    """Wake a URL at an instant, or at those of a timetable, and see what came of it.
+    """Call a URL at an instant, or at those of a timetable, and see what became of it.
 
     \b
     Examples:
@@ -52,22 +52,22 @@ def alarms() -> None:
 
 @alarms.command("set")
 @click.argument("name", required=False)
-@click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, so long from now: 90s, 10m, 14d.")
+@click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, after this time: 90s, 10m, 14d.")
 @click.option("--fire-at", metavar="TIME", callback=read_fire_at, help="Once, at 2026-12-31T18:00:00+01:00.")
-@click.option("--cron", metavar="EXPRESSION", help="At each instant of '0 9 * * 1-5', or @daily.")
-@click.option("--tz", metavar="ZONE", help="Whose clocks --cron goes by: Europe/Berlin (UTC).")
-@click.option("--url", help="What to wake (the server's default target).")
-@click.option("--payload", metavar="JSON", callback=read_payload, help="Sent along, as in '{\"user\": 42}'.")
+@click.option("--cron", metavar="EXPRESSION", help="By a cron line: '0 9 * * 1-5', @daily.")
+@click.option("--tz", metavar="ZONE", help="The time zone of --cron: Europe/Berlin (UTC).")
+@click.option("--url", help="The URL to call (the server's default target).")
+@click.option("--payload", metavar="JSON", callback=read_payload, help="JSON to send, as in '{\"user\": 42}'.")
 @click.option(
-    "--header", metavar="NAME=VALUE", multiple=True, callback=read_headers, help="Sent along; repeat it for more."
+    "--header", metavar="NAME=VALUE", multiple=True, callback=read_headers, help="A header; repeat it for more."
 )
-@click.option("--label", help="Sent along, and listed by.")
-@click.option("--idempotency-key", help="An idempotency key: with it, repeating this sets one alarm.")
+@click.option("--label", help="Text that is sent, and by which alarms can be listed.")
+@click.option("--idempotency-key", help="A key with which repeating this command sets one alarm.")
 @click.option("--max-failures", type=click.IntRange(0, 100), metavar="N", help="Retries of one occurrence (5).")
 @owner_option
 @click.pass_obj
 def set_alarm(session: Session, /, name: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Set an alarm, called NAME or not at all. One with a name replaces the alarm of that name.
+    """Set an alarm, with or without a NAME. One with a name replaces the alarm of that name.
 
     \b
     Examples:
@@ -75,25 +75,25 @@ def set_alarm(session: Session, /, name: str | None, **given: Any) -> None:  # n
       pulse alarms set --fire-at 2026-12-31T18:00:00Z --payload '{"user": 42}'
       pulse alarms set standup --cron '0 9 * * 1-5' --tz Europe/Berlin
 
-    Say when by one of --delay, --fire-at and --cron. The URL gets a signed POST, and gets it again if it does
-    not answer 2xx.
+    Give its time by one of --delay, --fire-at and --cron. The URL receives a signed POST, and receives it again if it
+    does not answer 2xx.
     """
     check_when(given)
     new = make_new(name, given)
-    done = session.use(lambda engine: engine.alarms.set(new))
+    done = session.run_with_engine(lambda engine: engine.alarms.set(new))
     alarm = done.alarm
-    what = f"Set {named(alarm)}" if done.is_new else f"{named(alarm)} is there already, unchanged"
+    what = f"Set {name_or_id(alarm)}" if done.is_new else f"{name_or_id(alarm)} exists already, unchanged"
     document = as_json(alarm) | {"created": done.is_new}
-    session.answer(document, lambda: say(f"{what}: {words(alarm)}; {next_words(alarm)}."))
+    session.answer(document, lambda: print_text(f"{what}: {describe_timing(alarm)}; {describe_next(alarm)}."))
 
 
 @alarms.command("list")
-@click.option("--owner", help="Of this owner (all that you may see).")
-@click.option("--status", metavar="STATE", callback=read_alarm_status, help="active, fired, failed, cancelled.")
-@click.option("--paused/--not-paused", default=None, help="Those that are paused, or are not.")
-@click.option("--label", help="With exactly this label.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
+@click.option("--owner", help="Only alarms of this owner (all that you may see).")
+@click.option("--status", metavar="STATE", callback=read_alarm_status, help="active, fired, failed or cancelled.")
+@click.option("--paused/--not-paused", default=None, help="Only paused alarms, or only others.")
+@click.option("--label", help="Only alarms with exactly this label.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="List at most this many.")
+@click.option("--after", metavar="NEXT", help="Continue after an earlier page, with the `next` that it printed.")
 @click.pass_obj
 def list_alarms(
     session: Session,
@@ -103,7 +103,7 @@ def list_alarms(
     after: str | None,
     **given: Any,  # noqa: ANN401
 ) -> None:
-    """List alarms, newest first; everything given must hold.
+    """List alarms that match all given filters, newest first.
 
     \b
     Examples:
@@ -113,23 +113,23 @@ def list_alarms(
     from pulse.model.alarms import AlarmFilter
 
     wanted = AlarmFilter(status=status, **given)
-    page = session.use(lambda engine: engine.alarms.list_page(wanted, after=after, limit=limit))
+    page = session.run_with_engine(lambda engine: engine.alarms.list_page(wanted, after=after, limit=limit))
     document = {"alarms": [as_json(alarm) for alarm in page.alarms], "next": page.next}
     session.answer(document, lambda: show_list(page))
 
 
-@alarms.command(short_help="Show all there is to know of one alarm.")
+@alarms.command(short_help="Show everything about one alarm.")
 @click.argument("name")
 @owner_option
 @click.pass_obj
 def show(session: Session, name: str, owner: str | None) -> None:
-    """Show all there is to know of one alarm, by its name or id, and what came of its last wakes."""
+    """Show everything about one alarm, found by its name or id, with its last deliveries."""
 
     async def read(engine: Engine) -> tuple[Alarm, list[Delivery]]:
         alarm = await engine.alarms.get(name, owner=owner)
         return alarm, (await engine.alarms.deliveries(alarm.id, limit=RECENT)).deliveries
 
-    alarm, deliveries = session.use(read)
+    alarm, deliveries = session.run_with_engine(read)
     document = as_json(alarm) | {"deliveries": [delivery_as_json(each) for each in deliveries]}
     session.answer(document, lambda: show_alarm(alarm, deliveries))
 
@@ -139,9 +139,9 @@ def show(session: Session, name: str, owner: str | None) -> None:
 @owner_option
 @click.pass_obj
 def cancel(session: Session, name: str, owner: str | None) -> None:
-    """End the alarm NAME. It is kept, to be looked at; cancelling it again changes nothing."""
-    alarm = session.use(lambda engine: engine.alarms.cancel(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} is cancelled.")
+    """Cancel the alarm NAME. It can still be shown; cancelling it again changes nothing."""
+    alarm = session.run_with_engine(lambda engine: engine.alarms.cancel(name, owner=owner))
+    _answer(session, alarm, lambda: f"{name_or_id(alarm)} is cancelled.")
 
 
 @alarms.command()
@@ -149,9 +149,9 @@ def cancel(session: Session, name: str, owner: str | None) -> None:
 @owner_option
 @click.pass_obj
 def pause(session: Session, name: str, owner: str | None) -> None:
-    """Deliver nothing of the alarm NAME until it is resumed. A delivery under way ends as it will."""
-    alarm = session.use(lambda engine: engine.alarms.pause(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} is paused.")
+    """Pause the alarm NAME: nothing is delivered until it is resumed. A delivery under way continues."""
+    alarm = session.run_with_engine(lambda engine: engine.alarms.pause(name, owner=owner))
+    _answer(session, alarm, lambda: f"{name_or_id(alarm)} is paused.")
 
 
 @alarms.command()
@@ -159,12 +159,13 @@ def pause(session: Session, name: str, owner: str | None) -> None:
 @owner_option
 @click.pass_obj
 def resume(session: Session, name: str, owner: str | None) -> None:
-    """Let the alarm NAME go on.
+    """Resume the alarm NAME.
 
-    What a timetable missed meanwhile is not made up for; a once alarm whose time has passed fires now.
+    What a timetable missed during the pause is not delivered. An alarm that fires once and whose time has passed fires
+    now.
     """
-    alarm = session.use(lambda engine: engine.alarms.resume(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} goes on; {next_words(alarm)}.")
+    alarm = session.run_with_engine(lambda engine: engine.alarms.resume(name, owner=owner))
+    _answer(session, alarm, lambda: f"{name_or_id(alarm)} is resumed; {describe_next(alarm)}.")
 
 
 @alarms.command()
@@ -174,22 +175,22 @@ def resume(session: Session, name: str, owner: str | None) -> None:
 def fire(session: Session, name: str, owner: str | None) -> None:
     """Deliver the alarm NAME now.
 
-    A once alarm is brought forward; a timetable goes on as before; one that has fired or failed is delivered once more.
-    It is a server or worker that delivers: `pulse alarms deliveries NAME` shows what came of it.
+    An alarm that fires once fires now instead of later; a timetable stays as it is; an alarm that has fired or failed
+    is delivered once more. A server or worker delivers it: `pulse alarms deliveries NAME` shows what became of it.
     """
-    alarm = session.use(lambda engine: engine.alarms.fire(name, owner=owner))
-    _answer(session, alarm, lambda: f"{named(alarm)} is to be delivered now.")
+    alarm = session.run_with_engine(lambda engine: engine.alarms.fire(name, owner=owner))
+    _answer(session, alarm, lambda: f"{name_or_id(alarm)} will be delivered now.")
 
 
 def _answer(session: Session, alarm: Alarm, sentence: Callable[[], str]) -> None:
-    session.answer(as_json(alarm), lambda: say(sentence()))
+    session.answer(as_json(alarm), lambda: print_text(sentence()))
 
 
 @alarms.command()
 @click.argument("name")
 @owner_option
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
-@click.option("--after", metavar="NEXT", help="Go on after an earlier page: the `next` it ended with.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Show at most this many.")
+@click.option("--after", metavar="NEXT", help="Continue after an earlier page, with the `next` that it printed.")
 @click.pass_obj
 def deliveries(session: Session, name: str, owner: str | None, limit: int, after: str | None) -> None:
     """Show every attempt to deliver the alarm NAME, newest first."""
@@ -198,16 +199,16 @@ def deliveries(session: Session, name: str, owner: str | None, limit: int, after
         alarm = await engine.alarms.get(name, owner=owner)
         return alarm, await engine.alarms.deliveries(alarm.id, after=after, limit=limit)
 
-    alarm, page = session.use(read)
+    alarm, page = session.run_with_engine(read)
     document = {"deliveries": [delivery_as_json(each) for each in page.deliveries], "next": page.next}
     session.answer(document, lambda: show_delivery_page(page, alarm))
 
 
-@alarms.group(invoke_without_command=True, short_help="Show what an owner's wakes are signed with, newest first.")
-@click.option("--owner", help="Whose wakes; else those of alarms that were set without an owner.")
+@alarms.group(invoke_without_command=True, short_help="Show the secrets that sign an owner's alarms, newest first.")
+@click.option("--owner", help="The owner (that of alarms that were set without an owner).")
 @click.pass_context
 def secret(ctx: click.Context, owner: str | None) -> None:
-    """Show what the wakes of an owner are signed with, newest first: receivers check it with pulse.webhooks.
+    """Show the secrets that sign the alarms of an owner, newest first. Receivers check signatures with pulse.webhooks.
 
     \b
     Examples:
@@ -217,19 +218,19 @@ def secret(ctx: click.Context, owner: str | None) -> None:
     if ctx.invoked_subcommand is not None:
         return
     session: Session = ctx.obj
-    found = session.use(lambda engine: engine.alarms.secrets(owner))
+    found = session.run_with_engine(lambda engine: engine.alarms.secrets(owner))
     session.answer({"secrets": [secret_as_json(each) for each in found]}, lambda: show_secrets(found))
 
 
-@secret.command(short_help="Sign with a new secret, and with those before for a while.")
-@click.option("--overlap", metavar="LENGTH", callback=read_length, help="How long those before sign beside it (24h).")
-@click.option("--owner", help="Replace the secret of this owner only; else everybody's.")
+@secret.command(short_help="Sign with a new secret, and for a while with the old ones, too.")
+@click.option("--overlap", metavar="LENGTH", callback=read_length, help="How long old secrets still sign (24h).")
+@click.option("--owner", help="Replace the secret of this owner only (of all owners).")
 @click.pass_obj
 def rotate(session: Session, overlap: timedelta | None, owner: str | None) -> None:
-    """Sign with a new secret from now on, and with those before for a while yet.
+    """Sign with a new secret from now on, and for a while with the old ones, too.
 
-    Give receivers the new one meanwhile. An overlap of 0s ends those before at once.
+    Give receivers the new secret meanwhile. An overlap of 0s ends the old ones at once.
     """
     given = {} if overlap is None else {"overlap": overlap}
-    found = session.use(lambda engine: engine.alarms.rotate_secret(owner=owner, **given))
+    found = session.run_with_engine(lambda engine: engine.alarms.rotate_secret(owner=owner, **given))
     session.answer({"secrets": [secret_as_json(each) for each in found]}, lambda: show_secrets(found))

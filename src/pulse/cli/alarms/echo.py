@@ -1,4 +1,4 @@
-"""How can wakes be seen arriving, before there is anything to be woken?"""
+"""How can alarms be watched as they arrive, before there is an endpoint for them?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulse.cli.options import Command
-from pulse.cli.output import escape, say
+from pulse.cli.output import escape, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,26 +19,24 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 PORT = 8703
-ID_LENGTH = 36  # of an alarm; a stranger's may be of any length
-LONGEST = 100  # characters of a payload on one line
+ID_LENGTH = 36  # of an alarm; other programs may send ids of any length
+PAYLOAD_LENGTH = 100  # characters of a payload on one line
 MARKS = {"valid": "✓ signed", "invalid": "✗ signature", "unchecked": "? not checked"}
 
 
-@click.command(cls=Command, short_help="Show every wake that arrives, and check its signature.")
+@click.command(cls=Command, short_help="Show alarms as they arrive, and check their signatures.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
-@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="What to answer.")
-@click.option(
-    "--secret", metavar="SECRET", help="What wakes are signed with; without it, it is read from the database."
-)
+@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="The status to answer.")
+@click.option("--secret", metavar="SECRET", help="The secret that signs alarms (read from the database).")
 @click.pass_obj
 def echo(session: Session, port: int, status: int, secret: str | None) -> None:
-    """Show every wake that arrives, one line for each, and check its signature.
+    """Show each alarm that arrives on one line, and check its signature.
 
-    An endpoint on this machine for trying out alarms. --status 500 makes deliveries fail, to see them tried again.
-    With --json each line is a JSON document. `pulse dev` has one of these built in.
+    This is an endpoint on this machine for trying out alarms. --status 500 makes deliveries fail, to see them tried
+    again. With --json each line is a JSON document. `pulse dev` has one of these built in.
 
-    Alarms may call this machine only if whoever delivers them allows it: PULSE_ALARM_TARGET=http://127.0.0.1:8703 for
-    alarms without a url, or PULSE_ALARM_NETWORKS=127.0.0.0/8 for any.
+    Alarms may call this machine only if the process that delivers them allows it, by
+    PULSE_ALARM_TARGET=http://127.0.0.1:8703 for alarms without a URL, or PULSE_ALARM_NETWORKS=127.0.0.0/8 for any.
 
     \b
     Examples:
@@ -64,43 +62,43 @@ async def _serve(
 
     from pulse.doors.echo import HOST, Echo, serve_echo
 
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with serve_echo(Echo(show, secrets=secrets, status=status, redaction=redaction), port=port) as found:
-        checked = "checked" if secrets else "not checked: there is neither --secret nor a database"
+        checked = "checked" if secrets else "not checked: that needs --secret or a database"
         lines = [f"Pulse echo, at http://{HOST}:{found}. Ctrl-C ends it.", f"  answers   {status}"]
-        say("\n".join([*lines, f"  signed    {checked}"]), to_stderr=True)
-        await told_to_stop.wait()
+        print_text("\n".join([*lines, f"  signed    {checked}"]), to_stderr=True)
+        await stop_requested.wait()
 
 
 def secrets_for(session: Session, secret: str | None) -> Secrets | None:
-    """The one that was given, else the database's. A server does not tell its secrets, so behind one there are none."""
+    """Return the given secret, or those of the database, or None behind a server, which does not reveal its secrets."""
     if secret:
         from pulse.delivery.signing import check_secret
 
-        return _always(check_secret(secret))
+        return _given_secret(check_secret(secret))
     settings = session.settings()
-    if settings.server_url is not None or (settings.database_url is None and not _runs(settings)):
+    if settings.server_url is not None or (settings.database_url is None and not _is_running(settings)):
         return None
     return secrets_of(settings)
 
 
-def _always(secret: str) -> Secrets:
+def _given_secret(secret: str) -> Secrets:
     async def read(_owner: str | None) -> list[str]:
         return [secret]
 
     return read
 
 
-def _runs(settings: Settings) -> bool:
+def _is_running(settings: Settings) -> bool:
     from pulse.store.embedded import server as embedded
 
     return embedded.running(settings.state_dir) is not None
 
 
 def secrets_of(settings: Settings) -> Secrets:
-    """Those of a database, by a connection for each time: that is seldom, and nobody has to look after it."""
+    """Return a function that reads the secrets of a database. It opens a connection each time, because that is rare."""
 
     async def read(owner: str | None) -> list[str]:
         from pulse.engine.engine import open_engine
@@ -112,21 +110,21 @@ def secrets_of(settings: Settings) -> Secrets:
 
 
 def show_as_json(arrival: Arrival) -> None:
-    """One line. ASCII, so that nothing in it is obeyed by a terminal."""
+    """Print a request as one line of JSON, in ASCII, so that a terminal does not act on anything in it."""
     import msgspec
 
     click.echo(json.dumps(msgspec.to_builtins(arrival)).replace("\x7f", "\\u007f"))
 
 
 def show_as_line(arrival: Arrival, *, to_stderr: bool = False) -> None:
-    say(line_of(arrival), to_stderr=to_stderr)
+    print_text(format_arrival(arrival), to_stderr=to_stderr)
 
 
-def line_of(arrival: Arrival) -> str:
-    """Return the time as log lines have it, whose wake it is, of which alarm, the attempt, the signature and the
-    beginning of the payload."""
-    who = " · ".join(escape(text) for text in (arrival.label, arrival.owner) if text) or "no wake of Pulse"
-    facts = [arrival.at.astimezone().isoformat(timespec="seconds"), "wake", who]
+def format_arrival(arrival: Arrival) -> str:
+    """Return one line with the time as in log lines, the label and owner of the alarm, its id, the attempt, the
+    signature and the beginning of the payload."""
+    origin = " · ".join(escape(text) for text in (arrival.label, arrival.owner) if text) or "not from Pulse"
+    facts = [arrival.at.astimezone().isoformat(timespec="seconds"), "wake", origin]
     if arrival.alarm_id is not None:
         facts.append(f"alarm {escape(arrival.alarm_id[:ID_LENGTH])}")
     if arrival.attempt is not None:
@@ -139,4 +137,4 @@ def line_of(arrival: Arrival) -> str:
 
 def _cut(payload: Any) -> str:  # noqa: ANN401
     text = escape(json.dumps(payload, ensure_ascii=False))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= PAYLOAD_LENGTH else f"{text[: PAYLOAD_LENGTH - 1]}…"

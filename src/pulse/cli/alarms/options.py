@@ -1,4 +1,4 @@
-"""Which flags say what an alarm is, and how are they read?"""
+"""Which flags describe an alarm, and how are they read?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pulse.model.alarms import AlarmStatus, NewAlarm
 
 WHEN = ("delay", "fire_at", "cron")
-NEITHER = "when? Give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron '0 9 * * *'."
+NO_TIME = "an alarm needs a time: give --delay 10m, --fire-at 2026-12-31T18:00:00+01:00 or --cron '0 9 * * *'."
 
 
 def read_fire_at(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -28,7 +28,7 @@ def read_fire_at(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def read_payload(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """JSON text, of any kind."""
+    """Check JSON text, which may be any value."""
     import msgspec
 
     if value is None:
@@ -45,7 +45,7 @@ def read_headers(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     for text in values:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE, as in x-team=billing.", ctx, param)
+            raise click.BadParameter(f"must be NAME=VALUE, as in x-team=billing, not {text!r}.", ctx, param)
         headers[name.strip()] = value
     return headers
 
@@ -60,19 +60,19 @@ def read_alarm_status(ctx: click.Context, param: click.Parameter, value: str | N
     except ValueError:
         names = ", ".join(AlarmStatus)
         raise click.BadParameter(
-            f"{value!r} is not a state; it is one of {names}. Those that are paused: --paused.", ctx, param
+            f"a state must be one of {names}, not {value!r}. For paused ones use --paused.", ctx, param
         ) from None
 
 
 def check_when(given: dict[str, Any]) -> None:
-    """One of the ways to say when."""
+    """Require exactly one of the flags for a time."""
     found = [f"--{name.replace('_', '-')}" for name in WHEN if given[name] is not None]
     if len(found) > 1:
         raise click.UsageError(f"{' and '.join(found)} exclude each other: give one of --delay, --fire-at and --cron.")
     if not found:
-        raise click.UsageError(NEITHER)
+        raise click.UsageError(NO_TIME)
     if given["tz"] is not None and given["cron"] is None:
-        raise click.UsageError("--tz goes with --cron; an instant has its offset.")
+        raise click.UsageError("--tz can be used only with --cron; an instant has an offset of its own.")
 
 
 def make_new(name: str | None, given: dict[str, Any]) -> NewAlarm:

@@ -1,4 +1,4 @@
-"""How does an alarm look: in a list, on a page of its own, as JSON? And what came of its wakes?"""
+"""How are alarms and their deliveries shown in lists, on pages of their own, and as JSON?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pulse.cli.jobs.views import field_value
-from pulse.cli.output import Cell, Column, Styled, age, local_time, say, say_more, show_fields, show_table, when
+from pulse.cli.output import (
+    Cell,
+    Column,
+    Styled,
+    age,
+    local_time,
+    print_next_page,
+    print_text,
+    show_fields,
+    show_table,
+    time_and_age,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,13 +28,13 @@ STYLES = {"active": "green", "fired": "dim", "failed": "red", "cancelled": "dim"
 OUTCOME_STYLES = {"delivered": "green", "failed": "yellow", "given_up": "red", "late": "dim"}
 ID_WIDTH = 36
 LIST_COLUMNS = (
-    Column("ID", rank=6, least=ID_WIDTH),  # goes first: owner and name identify an alarm as well
+    Column("ID", rank=6, min_width=ID_WIDTH),  # left out first, because owner and name identify an alarm as well
     Column("STATUS"),
-    Column("NEXT", rank=4, least=16),
-    Column("NAME", rank=1, least=10),
+    Column("NEXT", rank=4, min_width=16),
+    Column("NAME", rank=1, min_width=10),
     Column("OWNER", rank=2),
     Column("LABEL", rank=5),
-    Column("WHEN", rank=3, least=16),
+    Column("WHEN", rank=3, min_width=16),
 )
 DELIVERY_COLUMNS = (
     Column("STARTED"),
@@ -32,7 +43,7 @@ DELIVERY_COLUMNS = (
     Column("HTTP"),
     Column("TOOK", is_number=True),
     Column("OCCURRENCE", rank=2),
-    Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, least=20, folds=True),
+    Column("ERROR, OR WHAT ELSE HAPPENED", rank=1, min_width=20, folds=True),
 )
 FIELDS = (
     *("id", "owner", "name", "label", "status", "kind", "cron", "tz", "payload", "url", "headers", "max_failures"),
@@ -45,7 +56,7 @@ FIELDS = (
 
 
 def as_json(alarm: Alarm) -> dict[str, Any]:
-    """One flat object, in the words of the API. The payload is JSON as it is."""
+    """Return one flat object with the field names of the HTTP API. The payload is plain JSON."""
     import msgspec
 
     fields = {JSON_NAMES.get(name, name): getattr(alarm, name) for name in FIELDS}
@@ -66,24 +77,24 @@ def secret_as_json(secret: WakeSecret) -> dict[str, Any]:
 # --- words
 
 
-def named(alarm: Alarm) -> str:
+def name_or_id(alarm: Alarm) -> str:
     return alarm.name or str(alarm.id)
 
 
-def words(alarm: Alarm) -> str:
-    """When it fires, as people say it."""
+def describe_timing(alarm: Alarm) -> str:
+    """Describe when an alarm fires."""
     from pulse.timing.cron import Cron
 
     if alarm.cron is None:
         return f"once, at {local_time(alarm.occurrence)}"
     try:
         return Cron.parse(alarm.cron, alarm.tz).explain()
-    except ValueError:  # its zone has gone, say; its error says so
+    except ValueError:  # its time zone may no longer exist, which its error says
         return f"cron {alarm.cron!r}, {alarm.tz}"
 
 
-def next_words(alarm: Alarm) -> str:
-    """What is to come of it, as the end of a sentence."""
+def describe_next(alarm: Alarm) -> str:
+    """Describe when the alarm fires next, as the end of a sentence."""
     if alarm.next_fire_at is None:
         return f"it is {alarm.status}"
     if alarm.paused_at is not None:
@@ -99,16 +110,16 @@ def show_list(page: AlarmPage) -> None:
         columns, rows = _list_columns(page.alarms), [_row(alarm) for alarm in page.alarms]
         show_table(columns, [[row[column.title] for column in columns] for row in rows])
     else:
-        say("No alarms match.")
-    say_more(page.next)
+        print_text("No alarms match.")
+    print_next_page(page.next)
 
 
 def _list_columns(alarms: Sequence[Alarm]) -> list[Column]:
-    """Return the columns of a list. Where an alarm has no name, its id stands in for it, and is not cut."""
+    """Return the columns of a list. An alarm without a name is shown with its id instead, which is not cut."""
     hidden = set() if any(alarm.label for alarm in alarms) else {"LABEL"}
     whole = set() if all(alarm.name for alarm in alarms) else {"NAME"}
     return [
-        column._replace(least=ID_WIDTH) if column.title in whole else column
+        column._replace(min_width=ID_WIDTH) if column.title in whole else column
         for column in LIST_COLUMNS
         if column.title not in hidden
     ]
@@ -122,12 +133,12 @@ def _row(alarm: Alarm) -> dict[str, Cell]:
         "NAME": alarm.name or Styled(str(alarm.id), "dim"),
         "OWNER": alarm.owner,
         "LABEL": alarm.label,
-        "WHEN": local_time(alarm.occurrence) if alarm.cron is None else words(alarm),
+        "WHEN": local_time(alarm.occurrence) if alarm.cron is None else describe_timing(alarm),
     }
 
 
 def _status(alarm: Alarm) -> Cell:
-    """What keeps it from firing, or what goes wrong, if anything does."""
+    """Return the status, or instead its pause, its current delivery or its failures, if there are any."""
     if alarm.status == "active" and alarm.paused_at is not None:
         return Styled("paused", "yellow")
     if alarm.status == "active" and alarm.is_ringing:
@@ -150,13 +161,13 @@ def _next(alarm: Alarm) -> Cell:
 
 def show_alarm(alarm: Alarm, deliveries: Sequence[Delivery]) -> None:
     values: dict[str, Any] = {name: getattr(alarm, name) for name in FIELDS if name not in _own_kind(alarm)}
-    values |= {"status": _status(alarm), "means": words(alarm), "url": alarm.url or "the default target"}
+    values |= {"status": _status(alarm), "means": describe_timing(alarm), "url": alarm.url or "the default target"}
     values["headers"] = ", ".join(f"{name}: {value}" for name, value in alarm.headers.items()) or None
     values["label"] = alarm.label or None
     values["is_ringing"] = "yes" if alarm.is_ringing else "no"
     show_fields([(name, _cell(name, value)) for name, value in values.items()])
     if deliveries:
-        say("\nLast deliveries:")
+        print_text("\nLast deliveries:")
         show_deliveries(deliveries)
 
 
@@ -179,8 +190,8 @@ def show_delivery_page(page: DeliveryPage, alarm: Alarm) -> None:
     if page.deliveries:
         show_deliveries(page.deliveries)
     else:
-        say(f"Nobody has tried to deliver {named(alarm)} yet.")
-    say_more(page.next)
+        print_text(f"There has been no attempt to deliver {name_or_id(alarm)} yet.")
+    print_next_page(page.next)
 
 
 def show_deliveries(deliveries: Sequence[Delivery]) -> None:
@@ -188,7 +199,7 @@ def show_deliveries(deliveries: Sequence[Delivery]) -> None:
 
 
 def _delivery_row(delivery: Delivery) -> list[Cell]:
-    said = "; ".join(each for each in (delivery.error, delivery.note) if each)
+    remarks = "; ".join(each for each in (delivery.error, delivery.note) if each)
     return [
         local_time(delivery.started_at),
         str(delivery.attempt),
@@ -196,7 +207,7 @@ def _delivery_row(delivery: Delivery) -> list[Cell]:
         str(delivery.status or "-"),
         f"{delivery.duration.total_seconds() * 1_000:,.0f} ms",
         local_time(delivery.occurrence),
-        said,
+        remarks,
     ]
 
 
@@ -208,8 +219,8 @@ def show_secrets(secrets: Sequence[WakeSecret]) -> None:
     rows: list[list[Cell]] = [
         [
             each.secret,
-            "from now on" if each.expires_at is None else f"until {when(each.expires_at)}",
-            when(each.created_at),
+            "from now on" if each.expires_at is None else f"until {time_and_age(each.expires_at)}",
+            time_and_age(each.created_at),
         ]
         for each in secrets
     ]

@@ -1,1 +1,1 @@
-"""How does an operator make the schema, and a developer run the embedded Postgres?"""
+"""Holds the commands for the schema and the embedded Postgres."""

@@ -1,4 +1,4 @@
-"""What does a command that goes on do when its embedded Postgres is stopped under it? It starts it again."""
+"""What does a long-running command do when another process stops its embedded Postgres? It starts it again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pulse.cli.output import say
+from pulse.cli.output import print_text
 from pulse.model.errors import EmbeddedPostgresFailed
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from pulse.store.embedded.server import EmbeddedPostgres
 
-LOOK_EVERY = 0.2  # seconds: others who need one should find ours, rather than start theirs
-TRY_EVERY = 5.0  # seconds, where it does not start
+CHECK_EVERY = 0.2  # seconds; short, so that other commands find this server rather than start another
+TRY_EVERY = 5.0  # seconds, if the server does not start
 
 
 @contextmanager
-def keeping(server: EmbeddedPostgres, start: Callable[[], EmbeddedPostgres]) -> Iterator[None]:
-    """As long as the block lasts, there is a server, and closing `server` closes the one there is."""
+def keep_running(server: EmbeddedPostgres, start: Callable[[], EmbeddedPostgres]) -> Iterator[None]:
+    """Start the server again whenever it is stopped, as long as the block runs. Closing `server` closes the new one."""
     is_over = threading.Event()
     watch = threading.Thread(target=_keep, args=(server, start, is_over), name="pulse postgres watch", daemon=True)
     watch.start()
@@ -32,26 +32,26 @@ def keeping(server: EmbeddedPostgres, start: Callable[[], EmbeddedPostgres]) -> 
 
 
 def _keep(server: EmbeddedPostgres, start: Callable[[], EmbeddedPostgres], is_over: threading.Event) -> None:
-    pause = LOOK_EVERY
+    pause = CHECK_EVERY
     while not is_over.wait(pause):
         if server.is_running:
             continue
         try:
             found = start()
         except EmbeddedPostgresFailed as error:
-            if pause == LOOK_EVERY:
-                say(f"Postgres was stopped, and cannot be started again yet: {error}", to_stderr=True)
+            if pause == CHECK_EVERY:
+                print_text(f"Postgres was stopped and cannot be started again yet: {error}", to_stderr=True)
             pause = TRY_EVERY
             continue
-        pause = LOOK_EVERY
-        _tell(server, found)
+        pause = CHECK_EVERY
+        _print_restart(server, found)
         server.follow(found)
 
 
-def _tell(before: EmbeddedPostgres, found: EmbeddedPostgres) -> None:
-    if found.dsn != before.dsn:  # its socket had to be elsewhere, and what runs here knows only where it was
-        say(
-            "Postgres was stopped, and is back at another address: end this command and start it again.", to_stderr=True
+def _print_restart(before: EmbeddedPostgres, found: EmbeddedPostgres) -> None:
+    if found.dsn != before.dsn:  # the socket had to be elsewhere, and the connections here use the old address
+        print_text(
+            "Postgres was stopped and is back at another address: end this command and start it again.", to_stderr=True
         )
     elif found.owned:
-        say("Postgres was stopped: started it again. It ends with this command.", to_stderr=True)
+        print_text("Postgres was stopped and has been started again. It ends with this command.", to_stderr=True)

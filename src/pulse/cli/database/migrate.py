@@ -1,4 +1,4 @@
-"""How does an operator make, upgrade, print or check the schema?"""
+"""How does an operator create, upgrade, print or check the schema?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from pulse.cli.exit_codes import REFUSED
 from pulse.cli.options import Command
-from pulse.cli.output import say, say_each
+from pulse.cli.output import print_lines, print_text
 from pulse.event_loop import run
 
 if TYPE_CHECKING:
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--sql", is_flag=True, help="Print the whole script and apply nothing; needs no database.")
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if there is anything to do.")
+@click.option("--sql", is_flag=True, help="Print the whole script and apply nothing; this needs no database.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a migration has to be applied.")
 @click.option("--buckets", type=click.IntRange(1, 4096), envvar="PULSE_BUCKETS", help="For a new schema (default: 1).")
 @click.pass_obj
 def migrate(session: Session, sql: bool, check: bool, buckets: int | None) -> None:
-    """Make or upgrade the schema.
+    """Create or upgrade the schema.
 
-    May be run by several processes at once, and again at any time.
+    Several processes may run it at once, and it can be repeated at any time.
 
     \b
     Examples:
       pulse migrate
       pulse migrate --check          before the application starts
-      pulse migrate --sql | psql …   for those who apply their DDL by other means
+      pulse migrate --sql | psql …   to apply the DDL by other means
     """
     if sql and check:
         raise click.UsageError("give either --sql or --check, not both.")
@@ -48,7 +48,7 @@ def _print(session: Session, settings: Settings) -> None:
 
     script = render(settings)
     document = {"schema": settings.schema, "sql": script}
-    session.answer(document, lambda: click.echo(script, nl=False))  # as it is: our own text, for psql to read
+    session.answer(document, lambda: click.echo(script, nl=False))  # not escaped: it is our own text, for psql to read
 
 
 def _apply(session: Session, settings: Settings) -> None:
@@ -66,21 +66,21 @@ def _apply(session: Session, settings: Settings) -> None:
     lines.append(f"Schema {settings.schema} of {where} is {state} at version {version}.")
     address = without_password(str(settings.database_url))
     document = {"database": address, "schema": settings.schema, "version": version, "applied": listed}
-    session.answer(document, lambda: say_each(lines))
+    session.answer(document, lambda: print_lines(lines))
 
 
 def _check(session: Session, settings: Settings) -> None:
     problem = run(_find_problem(settings))
     lines = [] if problem else [f"Schema {settings.schema} is up to date."]
     document = {"schema": settings.schema, "ok": problem is None, "problem": problem}
-    session.answer(document, lambda: say_each(lines))
+    session.answer(document, lambda: print_lines(lines))
     if problem:
-        say(f"Error: {problem}", to_stderr=True)
+        print_text(f"Error: {problem}", to_stderr=True)
         click.get_current_context().exit(REFUSED)
 
 
 async def _find_problem(settings: Settings) -> str | None:
-    """Why somebody has to do something before this release runs as it should."""
+    """Return why the schema does not suit this release, or None if it does."""
     from pulse.model.errors import SchemaMismatch
     from pulse.store.schema import migrate as store
 

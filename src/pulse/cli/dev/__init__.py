@@ -1,1 +1,1 @@
-"""How does a developer try Pulse, and run a whole application with one command?"""
+"""Holds `pulse demo` and `pulse dev`, for developers who try Pulse or work on an application."""

@@ -1,4 +1,4 @@
-"""What does a newcomer see first? A few thousand jobs, drained before their eyes."""
+"""What does `pulse demo` show? A few thousand jobs of a small shop, and a worker that runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from pulse.cli.options import Command
-from pulse.cli.output import Cell, Column, Styled, console, escape, say, say_each, show_table
+from pulse.cli.output import Cell, Column, Styled, console, escape, print_lines, print_text, show_table
 from pulse.doors.http import is_installed
 from pulse.event_loop import run
 from pulse.model.errors import Conflict
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Connection
 
 SCHEMA = "pulse_demo"
-SAY_EVERY = 1.0  # seconds between two lines where there is no terminal to draw on
+PRINT_EVERY = 1.0  # seconds between two lines, if there is no terminal to draw on
 
 
-class Ended(NamedTuple):
-    """How the demo went, as the engine counted it."""
+class DemoResult(NamedTuple):
+    """The figures of a demo, as the engine counted them."""
 
     submitted: int
     submit_seconds: float
@@ -57,31 +57,31 @@ class Ended(NamedTuple):
 def demo(session: Session) -> None:
     """Enqueue 5,000 jobs of a small shop and watch a worker run them.
 
-    Some are urgent, some delayed, some fail and are retried, and a few end as dead letters. All of it happens in a
-    schema of its own, pulse_demo, which is made anew each time and left behind to look at.
+    Some are urgent, some delayed, some fail and are retried, and a few end as dead letters. The demo uses a schema of
+    its own, pulse_demo, which is created anew each time and kept for you to look at.
     """
     given = session.settings()
     on = console(to_stderr=session.as_json)
-    on.print(escape(_place(given)))
+    on.print(escape(_describe_database(given)))
     with session.database(given, create=True) as found:
         settings = replace(found, schema=SCHEMA, buckets=1, threads=20)
         ended = run(_play(settings, on))
     session.answer(_as_json(ended), lambda: _summarize(session, on, ended))
 
 
-def _place(settings: Settings) -> str:
+def _describe_database(settings: Settings) -> str:
     if settings.database_url:
-        return f"Using the database you named, in a schema of its own: {SCHEMA}"
+        return f"Using your database, in a schema of its own: {SCHEMA}"
     return f"Using the embedded Postgres in {settings.state_dir}, in a schema of its own: {SCHEMA}"
 
 
-async def _play(settings: Settings, on: Console) -> Ended:
+async def _play(settings: Settings, on: Console) -> DemoResult:
     from pulse.cli.dev.demo_shop import app, calls, retried
     from pulse.cli.dev.demo_work import drain
     from pulse.engine.engine import open_engine
     from pulse.store.schema.migrate import migrate
 
-    logging.getLogger("pulse").addHandler(logging.NullHandler())  # failures are part of the show
+    logging.getLogger("pulse").addHandler(logging.NullHandler())  # some jobs fail on purpose
     await _remove_schema(settings)
     await migrate(settings)
     app.settings = settings
@@ -96,7 +96,7 @@ async def _play(settings: Settings, on: Console) -> Ended:
             counts = await engine.jobs.counts()
     finally:
         app.close()
-    return Ended(len(enqueued), submit_seconds, drain_seconds, counts, dict(retried))
+    return DemoResult(len(enqueued), submit_seconds, drain_seconds, counts, dict(retried))
 
 
 async def _remove_schema(settings: Settings) -> None:
@@ -116,7 +116,9 @@ async def _remove_schema(settings: Settings) -> None:
 
     async with await Database.connect(settings) as database:
         if not await database.run(remove):
-            raise Conflict(f"the database has a schema {SCHEMA} that is not ours: rename it, or use another database")
+            raise Conflict(
+                f"the database has a schema {SCHEMA} that is not from Pulse: rename it, or use another database"
+            )
 
 
 # While it runs
@@ -148,12 +150,12 @@ def _bars(on: Console) -> Iterator[Show]:
 
 @contextmanager
 def _lines(on: Console) -> Iterator[Show]:
-    last = -SAY_EVERY
+    last = -PRINT_EVERY
 
     def show(counts: list[TopicCount]) -> None:
         nonlocal last
         done, total = sum(map(_finished, counts)), sum(sum(count.counts.values()) for count in counts)
-        if time.monotonic() - last >= SAY_EVERY or done == total:
+        if time.monotonic() - last >= PRINT_EVERY or done == total:
             last = time.monotonic()
             on.print(f"{done:,} of {total:,} finished  {_waiting(counts)}".rstrip())
 
@@ -176,7 +178,7 @@ def _waiting(counts: list[TopicCount]) -> str:
 # When it is over
 
 
-def _rows(ended: Ended) -> list[tuple[str, int, int, int]]:
+def _rows(ended: DemoResult) -> list[tuple[str, int, int, int]]:
     from pulse.model.jobs import JobStatus
 
     return [
@@ -190,7 +192,7 @@ def _rows(ended: Ended) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _summarize(session: Session, on: Console, ended: Ended) -> None:
+def _summarize(session: Session, on: Console, ended: DemoResult) -> None:
     rows = _rows(ended)
     total = [sum(numbers) for numbers in zip(*(numbers for _, *numbers in rows), strict=True)]
     cells: list[list[Cell]] = [[name, *(f"{number:,}" for number in numbers)] for name, *numbers in rows]
@@ -200,33 +202,33 @@ def _summarize(session: Session, on: Console, ended: Ended) -> None:
     show_table(columns, cells, on=on)
     on.print(
         f"\n{ended.submitted:,} jobs in {ended.drain_seconds:.1f} s, {ended.rate:,.0f} a second. "
-        "The pace is that of the handlers, which sleep as if at work."
+        "The rate is that of the handlers, which sleep to simulate work."
     )
     pulse = _program_here(session)
-    say("\nLook at it from the command line, and then at one of them with `jobs show ID`:\n")
-    say_each(f"  {pulse} {rest}" for rest in ("topics list", "jobs list --status dead_lettered"))
+    print_text("\nLook at the jobs from the command line, and at one of them with `jobs show ID`:\n")
+    print_lines(f"  {pulse} {rest}" for rest in ("topics list", "jobs list --status dead_lettered"))
     if is_installed():
-        say(f"\nOr in the dashboard, http://127.0.0.1:{HTTP_PORT}/, which this opens:\n")
-        say(f"  {pulse} server --open")
+        print_text(f"\nOr in the dashboard, http://127.0.0.1:{HTTP_PORT}/, which this opens:\n")
+        print_text(f"  {pulse} server --open")
 
 
 def _program_here(session: Session) -> str:
-    """Return the program with the flags that lead to the database that was just used."""
+    """Return the command with the flags for the database that was just used."""
     flags = {**session.flags, "schema": SCHEMA}
     given = " ".join(f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in flags.items())
     return f"{_program()} {given}"
 
 
 def _program() -> str:
-    """How this program was called, so that the hints can be pasted."""
-    called = sys.argv[0]
-    if Path(called).name != "pulse" or shutil.which("pulse") == called:
+    """Return how this program was called, so that the hints can be pasted."""
+    path = sys.argv[0]
+    if Path(path).name != "pulse" or shutil.which("pulse") == path:
         return "pulse"
-    here = os.path.relpath(called)
-    return called if here.startswith("..") else here
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
 
 
-def _as_json(ended: Ended) -> dict[str, object]:
+def _as_json(ended: DemoResult) -> dict[str, object]:
     names = ("topic", "completed", "retried", "dead_lettered")
     return {
         "submitted": ended.submitted,

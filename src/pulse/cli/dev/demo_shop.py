@@ -1,7 +1,7 @@
-"""What does an application look like? A small shop, as the demo runs it.
+"""What does an application look like? Like this small shop, which the demo runs.
 
-Its handlers pretend to work by sleeping a little, and to have bad luck: `fails` says how many attempts have it. All
-else is as in any application.
+Its handlers simulate work by sleeping a little, and fail on purpose: `fails` is the number of attempts that fail. The
+rest is as in any application.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ retried: Counter[str] = Counter()  # jobs that needed a second attempt, per topi
 
 
 class BadLuck(Exception):
-    """What a handler of the shop raises."""
+    """The error that a handler of the shop raises on purpose."""
 
 
 @app.task(name="send_receipt", topic="mail", retry=soon)
@@ -46,7 +46,7 @@ async def capture_payment(ctx: Context, order: int, fails: int = 0) -> dict[str,
 
 @app.task(name="make_thumbnail", topic="images", retry=soon)
 def make_thumbnail(ctx: Context, image: int, fails: int = 0) -> str:
-    """Not async, so it runs in a thread, as those of libraries that block should."""
+    """Make a thumbnail. It is not async and so runs in a thread, as handlers that call blocking libraries should."""
     time.sleep(0.008)
     check_luck(ctx, fails, "the image file is truncated")
     return f"thumbnails/{image}.webp"
@@ -70,7 +70,7 @@ def check_luck(ctx: Context, fails: int, trouble: str) -> None:
         raise BadLuck(trouble)
 
 
-# What there is to do
+# The jobs
 
 JOBS: dict[Task[[int, int], Any, Any], int] = {
     make_thumbnail: 1_200,
@@ -82,7 +82,7 @@ ALWAYS = 1_000
 
 
 def calls() -> Iterator[Call[Any]]:
-    """Every 33rd fails once, one in 400 always; every 10th is urgent, and every 20th is for a little later."""
+    """Iterate over the calls: every 33rd fails once, one in 400 always; every 10th is urgent, every 20th delayed."""
     for task, count in JOBS.items():
         for number in range(count):
             fails = ALWAYS if number % 400 == 7 else int(number % 33 == 0)

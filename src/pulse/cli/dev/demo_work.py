@@ -1,4 +1,4 @@
-"""Who works the jobs of the demo? A worker like any other, in this process, watched until nothing is left."""
+"""How are the jobs of the demo run? By an ordinary worker in this process, until no job is left."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
     Show = Callable[[list[TopicCount]], None]
 
-LOOK_EVERY = 0.1  # seconds between two looks at the counts
+CHECK_EVERY = 0.1  # seconds between two reads of the counts
 PATIENCE = 120.0  # seconds; far more than a slow machine needs
 
 
 async def drain(engine: Engine, show: Show) -> float:
-    """Run the shop's worker until every job is finished; answers with how many seconds that took."""
+    """Run the shop's worker until every job is finished, and return the seconds that it took."""
     started = time.perf_counter()
     worker = Worker(app)
     working = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(PATIENCE):
             while not (await _is_over(engine, show) or working.done()):  # noqa: ASYNC110  the counts are no event
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(CHECK_EVERY)
         return time.perf_counter() - started
     except TimeoutError:
-        raise PulseError(f"the demo was not done after {PATIENCE:.0f} s, which it should be") from None
+        raise PulseError(f"the demo must finish within {PATIENCE:.0f} s, but it did not") from None
     finally:
         worker.stop()
         await working

@@ -1,4 +1,4 @@
-"""How does `pulse dev` show the first alarm arriving, before anybody has written an endpoint for it?"""
+"""How does `pulse dev` show alarms as they arrive, before the application has an endpoint for them?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pulse.cli.alarms.echo import secrets_of, show_as_line
-from pulse.cli.output import say
+from pulse.cli.output import print_text
 from pulse.doors.echo import HOST, Echo, serve_echo
 from pulse.store.embedded.dev_notes import leave_notes
 
@@ -25,35 +25,38 @@ END_PATIENCE = 3.0  # seconds
 
 @contextmanager
 def dev_echo(settings: Settings, *, is_ours: bool) -> Iterator[None]:
-    """Alarms without a URL are shown on this terminal, unless the user has a target for them; and alarms may call this
-    machine. Told to the server and the worker by the environment, which they inherit; if the Postgres `is_ours`, to
-    other programs in this folder by a file."""
+    """Show alarms without a URL on this terminal, unless the user has set a target for them, and let alarms call this
+    machine.
+
+    The server and the worker get these settings from the environment, which they inherit. If the Postgres `is_ours`,
+    other programs in this folder read them from a file.
+    """
     networks = settings.alarm_networks or THIS_MACHINE
     os.environ["PULSE_ALARM_NETWORKS"] = networks
     if settings.alarm_target is not None:
-        with _told(settings, settings.alarm_target, networks, is_ours=is_ours):
+        with _share_settings(settings, settings.alarm_target, networks, is_ours=is_ours):
             yield
         return
-    with _Thread(settings) as url, _told(settings, url, networks, is_ours=is_ours):
+    with _Thread(settings) as url, _share_settings(settings, url, networks, is_ours=is_ours):
         os.environ["PULSE_ALARM_TARGET"] = url
-        say(f"  alarms    wakes are shown here ({url})", to_stderr=True)
+        print_text(f"  alarms    shown here as they arrive ({url})", to_stderr=True)
         yield
 
 
-def _told(settings: Settings, target: str, networks: str, *, is_ours: bool) -> AbstractContextManager[None]:
-    """To programs that use the embedded Postgres of this folder; whoever names a database is somewhere else."""
+def _share_settings(settings: Settings, target: str, networks: str, *, is_ours: bool) -> AbstractContextManager[None]:
+    """Leave the settings for programs that use the embedded Postgres of this folder, if that is the database."""
     return leave_notes(settings.state_dir, alarm_target=target, alarm_networks=networks) if is_ours else nullcontext()
 
 
 class _Thread:
-    """An echo on a loop of its own: this process watches files meanwhile."""
+    """An echo server on a thread with an event loop of its own, because this process watches files meanwhile."""
 
     def __init__(self, settings: Settings) -> None:
         show = partial(show_as_line, to_stderr=True)
         self._echo = Echo(show, secrets=secrets_of(settings), redaction=settings.redaction)
         self._is_up = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._live, name="pulse echo", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pulse echo", daemon=True)
 
     def __enter__(self) -> str:
         self._thread.start()
@@ -66,7 +69,7 @@ class _Thread:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(END_PATIENCE)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             asyncio.run(self._serve())
         except BaseException as error:

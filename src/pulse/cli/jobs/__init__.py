@@ -1,1 +1,1 @@
-"""How does an operator find, read, cancel and replay jobs?"""
+"""Holds the commands that find, read, cancel, replay and explain jobs."""

@@ -1,4 +1,4 @@
-"""How does an operator learn why a job is not running?"""
+"""How does an operator find out why a job is not running?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from pulse.cli.jobs.views import STYLES
 from pulse.cli.options import Command, JobId
-from pulse.cli.output import Cell, Styled, show_fields, when
+from pulse.cli.output import Cell, Styled, show_fields, time_and_age
 
 if TYPE_CHECKING:
     from pulse.cli.session import Session
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 @click.argument("job_id", metavar="ID", type=JobId())
 @click.pass_obj
 def explain(session: Session, /, job_id: UUID) -> None:
-    """Say why a job is not running, and when it should be.
+    """Explain why a job is not running, and when it should.
 
-    The exact reason: it waits for its time or its next attempt, its topic is paused, no worker takes it, others are
-    before it, a transaction holds it, or it is over.
+    It may wait for its time or its next attempt, its topic may be paused, there may be no worker for it, other jobs
+    may be before it, a transaction may lock it, or it may be finished.
 
     \b
     Examples:
       pulse explain 01998e5c-7a40-7bd2-a3ea-0f2ce83f7000
       pulse explain 01998e5c-7a40-7bd2-a3ea-0f2ce83f7000 --json
     """
-    found = session.use(lambda engine: engine.explain(job_id))
+    found = session.run_with_engine(lambda engine: engine.explain(job_id))
     session.answer(found, lambda: _show(found))
 
 
@@ -43,5 +43,5 @@ def _show(found: Explanation) -> None:
         ("why", found.text),
     ]
     if found.expected_at is not None:
-        fields.append(("expected", when(found.expected_at)))
+        fields.append(("expected", time_and_age(found.expected_at)))
     show_fields(fields)

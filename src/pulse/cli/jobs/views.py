@@ -1,18 +1,29 @@
-"""How does a job look: in a list, on a page of its own, as JSON?"""
+"""How is a job shown in a list, on a page of its own, and as JSON?"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse.cli.output import Cell, Column, Styled, age, local_time, say, say_more, show_fields, show_table, when
+from pulse.cli.output import (
+    Cell,
+    Column,
+    Styled,
+    age,
+    local_time,
+    print_next_page,
+    print_text,
+    show_fields,
+    show_table,
+    time_and_age,
+)
 
 if TYPE_CHECKING:
     from pulse.model.jobs import Attempt, Job, Page
 
-JSON_FIELDS = ("payload", "result", "progress", "retry", "tags", "trace")  # kept as JSON text
-SHORT_JSON = 60  # characters that stay on one line
-COUNTED = ("max_attempts", "refunded")  # fields that are said with the attempt
+JSON_FIELDS = ("payload", "result", "progress", "retry", "tags", "trace")  # stored as JSON text
+SHORT_JSON = 60  # characters that fit on one line
+COUNTED = ("max_attempts", "refunded")  # fields that are shown with the attempt
 STYLES = {
     "SCHEDULED": "cyan",
     "PENDING": "blue",
@@ -25,17 +36,17 @@ STYLES = {
 LIST_COLUMNS = (
     Column("ID"),
     Column("STATUS"),
-    Column("TOPIC", rank=1, least=10),
-    Column("TASK", rank=4, least=10),
+    Column("TOPIC", rank=1, min_width=10),
+    Column("TASK", rank=4, min_width=10),
     Column("TRY"),
-    Column("SUBMITTED", rank=5, least=25),
+    Column("SUBMITTED", rank=5, min_width=25),
     Column("AGE"),
-    Column("LAST ERROR", rank=3, least=12),
+    Column("LAST ERROR", rank=3, min_width=12),
 )
 
 
 def as_json(job: Job) -> dict[str, Any]:
-    """Field for field; what is JSON already is embedded as it is, to the last digit."""
+    """Return the fields of a job. JSON fields are embedded as they are, to the last digit."""
     import msgspec
 
     fields = {name: getattr(job, name) for name in job.__struct_fields__}
@@ -56,8 +67,8 @@ def show_list(page: Page, *, has_one_status: bool) -> None:
     if rows:
         show_table(columns, [[row[column.title] for column in columns] for row in rows])
     else:
-        say("No jobs match." if page.next is None else "No jobs match so far.")
-    say_more(page.next)
+        print_text("No jobs match." if page.next is None else "No jobs match so far.")
+    print_next_page(page.next)
 
 
 def _row(job: Job) -> dict[str, Cell]:
@@ -75,19 +86,20 @@ def _row(job: Job) -> dict[str, Cell]:
 
 def show_job(job: Job, attempts: list[Attempt]) -> None:
     fields = {name: field_value(name, getattr(job, name)) for name in job.__struct_fields__ if name not in COUNTED}
-    show_fields(list((fields | {"attempt": _budget(job)}).items()))
+    show_fields(list((fields | {"attempt": _format_attempt(job)}).items()))
     for attempt in attempts:
         _show_attempt(attempt)
 
 
-def _budget(job: Job) -> str:
-    """Those before a replay, and those that were put off, are free: as a bare number, 2 of 1 looks like a mistake."""
+def _format_attempt(job: Job) -> str:
+    """Return the attempt without those that do not count, from before a replay or of snoozed runs. Counting them could
+    give 2 of 1, which looks like a mistake."""
     free = f" ({job.refunded} not counted)" if job.refunded else ""
     return f"{job.attempt - job.refunded} of {job.max_attempts}{free}"
 
 
 def field_value(name: str, value: Any) -> Cell:  # noqa: ANN401
-    """A field as `show_fields` has it."""
+    """Return a field as a cell for `show_fields`."""
     from pulse.timing.duration import format_duration
 
     match value:
@@ -98,7 +110,7 @@ def field_value(name: str, value: Any) -> Cell:  # noqa: ANN401
         case str() if name in JSON_FIELDS:
             return _readable_json(value)
         case datetime():
-            return when(value)
+            return time_and_age(value)
         case timedelta():
             return format_duration(value)
     return str(value)
@@ -112,7 +124,7 @@ def _readable_json(text: str) -> str:
 
 def _show_attempt(attempt: Attempt) -> None:
     worker = attempt.worker or "no worker"
-    say(f"\nAttempt {attempt.attempt} failed {when(attempt.ended_at)}{_after(attempt)}, on {worker}")
+    print_text(f"\nAttempt {attempt.attempt} failed {time_and_age(attempt.ended_at)}{_after(attempt)}, on {worker}")
     fields: list[tuple[str, Cell]] = [("  error", Styled(attempt.error, "red"))]
     if attempt.traceback:
         fields.append(("  traceback", attempt.traceback.rstrip()))

@@ -1,1 +1,1 @@
-"""How does an operator see how things stand: topics, workers, tokens, findings?"""
+"""Holds the commands that show and control a whole installation."""

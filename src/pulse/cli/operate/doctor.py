@@ -1,4 +1,4 @@
-"""How does an operator learn whether all is well?"""
+"""How does an operator check an installation?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from pulse.cli.exit_codes import OK, REFUSED
 from pulse.cli.options import Command
-from pulse.cli.output import Cell, Column, Styled, plural, say, show_table
+from pulse.cli.output import Cell, Column, Styled, plural, print_text, show_table
 from pulse.event_loop import run
 from pulse.model.errors import PulseError
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-@click.command(cls=Command, short_help="Look whether all is well, and say what helps.")
+@click.command(cls=Command, short_help="Check the installation, and say what to do about problems.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 @click.pass_obj
 def doctor(session: Session, /, strict: bool) -> None:
-    """Look whether all is well: the database, the schema, those who work on it.
+    """Check the database, the schema, the servers and the workers.
 
-    Settings that lose data, clocks, old transactions that hold dead rows, connections, a pooler, notifications, duties
-    that nobody does, releases that differ, broken schedules, tokens about to expire. It changes nothing, and costs
-    little. Through a server alone, only the servers and workers are seen.
+    It looks at settings that lose data, clocks, old transactions that hold dead rows, connections, poolers,
+    notifications, duties that no process runs, releases that differ, broken schedules and tokens about to expire. It
+    changes nothing and costs little. With a server alone, it checks only servers and workers.
 
-    The exit code is 1 if something fails; a warning alone is 0, unless --strict.
+    The exit code is 1 if a check fails. Warnings alone give 0, unless --strict is set.
 
     \b
     Examples:
@@ -57,28 +57,28 @@ def _examine(session: Session) -> list[Finding]:
     if settings.server_url is not None:
         findings += run(examine_servers(settings))
         if not settings.database_url:
-            return [*findings, ok("database", "not looked at: that needs PULSE_DATABASE_URL")]
+            return [*findings, ok("database", "not checked: that needs PULSE_DATABASE_URL")]
     try:
         return findings + _examine_database(session, settings)
-    except PulseError as error:  # there is none, or it does not start
+    except PulseError as error:  # there is no database, or it cannot be started
         return [*findings, fail("database", str(error))]
 
 
 def _examine_database(session: Session, settings: Settings) -> list[Finding]:
     from pulse.engine.doctor import examine
 
-    found = click.get_current_context().with_resource(session.database(settings))  # until the findings are shown
+    found = click.get_current_context().with_resource(session.database(settings))  # runs until the findings are shown
     return run(examine(found))
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    columns = [Column(""), Column("LOOKED AT"), Column("FOUND", rank=1, least=30, folds=True)]
+    columns = [Column(""), Column("CHECK"), Column("FOUND", rank=1, min_width=30, folds=True)]
     show_table(columns, [row for finding in findings for row in _rows(finding)])
     counts = [sum(finding.level == level for finding in findings) for level in ("fail", "warn")]
     if not any(counts):
-        say("All is well.")
+        print_text("All is well.")
     else:
-        say(f"{plural(counts[0], 'failure')}, {plural(counts[1], 'warning')}.")
+        print_text(f"{plural(counts[0], 'failure')}, {plural(counts[1], 'warning')}.")
 
 
 def _rows(finding: Finding) -> list[list[Cell]]:

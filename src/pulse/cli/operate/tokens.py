@@ -1,4 +1,4 @@
-"""How does an administrator make, list and revoke the tokens that pulsed asks for?"""
+"""How does an administrator create, list and revoke the tokens that a server requires?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.options import Group, read_length
-from pulse.cli.output import Cell, Column, Styled, local_time, say, say_each, show_table, when
+from pulse.cli.output import Cell, Column, Styled, local_time, print_lines, print_text, show_table, time_and_age
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pulse.model.tokens import Token
 
 
-@click.group(cls=Group, short_help="Make, list and revoke tokens.")
+@click.group(cls=Group, short_help="Create, list and revoke tokens.")
 def tokens() -> None:
-    """Make, list and revoke the tokens of producers, workers and operators.
+    """Create, list and revoke the tokens of producers, workers and operators.
 
     \b
     Examples:
@@ -39,66 +39,66 @@ def tokens() -> None:
     multiple=True,
     required=True,
     metavar="SCOPE",
-    help="What it may do; repeat it for more. submit, work (each also for one topic, as in work:mail), "
-    "alarms (also for one owner, as in alarms:shop), read, operate, admin.",
+    help="What the token allows; repeat it for more: submit, work (each also for one topic, as in work:mail), "
+    "alarms (also for one owner, as in alarms:shop), read, operate or admin.",
 )
-@click.option("--expires", metavar="LENGTH", callback=read_length, help="For how long it is good: 12h, 90d (for ever).")
+@click.option("--expires", metavar="LENGTH", callback=read_length, help="How long it is valid: 12h, 90d (for ever).")
 @click.pass_obj
 def create(session: Session, name: str, scopes: tuple[str, ...], expires: timedelta | None) -> None:
-    """Make a token called NAME, and print its secret, this once.
+    """Create a token called NAME, and print its secret, once.
 
     \b
     Examples:
       pulse tokens create web --scope submit
       pulse tokens create mailer --scope work:mail --expires 90d
 
-    Workers are called after their token, so give each kind of program its own. To replace a token, make one of
-    another name, hand it out, then revoke the first.
+    Workers are named after their token, so give each kind of program its own. To replace a token, create one with
+    another name, distribute it, then revoke the first.
     """
 
     async def work(engine: Engine) -> tuple[Token, str, bool]:
         is_first = not await engine.tokens.has_any()
         return *await engine.tokens.create(name, scopes, expires), is_first
 
-    token, secret, is_first = session.use(work)
+    token, secret, is_first = session.run_with_engine(work)
     session.answer(_as_json(token) | {"secret": secret}, lambda: _show_new(token, secret, is_first=is_first))
 
 
 def _show_new(token: Token, secret: str, *, is_first: bool) -> None:
     until = f" until {local_time(token.expires_at)}" if token.expires_at else ""
     lines = [
-        f"Token {token.name} may {_listed(token)}{until}.",
+        f"Token {token.name} allows {_list_scopes(token)}{until}.",
         "",
         f"  {secret}",
         "",
-        "Keep this secret. It is shown only this once, and whoever has it may do the above.",
+        "Keep it secret: it is shown only this once, and every program that has it may do the above.",
     ]
-    if is_first:  # of all there ever were, since that is what a server looks for when it starts
+    if is_first:  # the first that was ever created: a server checks at its start whether there has been one
         lines.append("Restart the servers that are running: until then they accept calls without a token.")
-    say_each(lines)
+    print_lines(lines)
 
 
-@tokens.command("list", short_help="Show every token there ever was, and what it may do.")
+@tokens.command("list", short_help="List all tokens, and what they allow.")
 @click.pass_obj
 def list_tokens(session: Session) -> None:
-    """Show every token there ever was: what it may do, and whether it still may. Never a secret."""
-    found = session.use(lambda engine: engine.tokens.list())
+    """List all tokens, revoked and expired ones too, with what they allow. Secrets are never shown."""
+    found = session.run_with_engine(lambda engine: engine.tokens.list())
     session.answer({"tokens": [_as_json(token) for token in found]}, lambda: _show(found))
 
 
 def _show(found: list[Token]) -> None:
     if not found:
-        say("There are no tokens yet: `pulse tokens create NAME --scope submit` makes one.")
+        print_text("There are no tokens yet: `pulse tokens create NAME --scope submit` creates one.")
         return
-    columns = [Column("NAME"), Column("STATE"), Column("SCOPES", rank=1, least=12), Column("CREATED", rank=3)]
+    columns = [Column("NAME"), Column("STATE"), Column("SCOPES", rank=1, min_width=12), Column("CREATED", rank=3)]
     columns += [Column("EXPIRES", rank=2)]
     rows: list[list[Cell]] = [
         [
             token.name,
             _state(token),
-            _listed(token),
-            when(token.created_at),
-            when(token.expires_at) if token.expires_at else "never",
+            _list_scopes(token),
+            time_and_age(token.created_at),
+            time_and_age(token.expires_at) if token.expires_at else "never",
         ]
         for token in found
     ]
@@ -109,23 +109,24 @@ def _show(found: list[Token]) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(session: Session, name: str) -> None:
-    """Let nobody in with the token NAME any more.
+    """Revoke the token NAME, so that it is no longer accepted.
 
-    Servers learn of it within seconds, and end its streams. The name stays taken. Revoking again changes nothing.
+    Servers notice it within seconds, and end its streams. The name cannot be used again. Revoking it again changes
+    nothing.
     """
-    token = session.use(lambda engine: engine.tokens.revoke(name))
+    token = session.run_with_engine(lambda engine: engine.tokens.revoke(name))
     assert token.revoked_at is not None
     revoked_at = token.revoked_at
-    session.answer(_as_json(token), lambda: say(f"{token.name} is revoked since {local_time(revoked_at)}."))
+    session.answer(_as_json(token), lambda: print_text(f"{token.name} was revoked at {local_time(revoked_at)}."))
 
 
 def _state(token: Token) -> Cell:
     if token.revoked_at is not None:
         return Styled("revoked", "red")
-    return Styled("expired", "yellow") if token.is_expired else "good"
+    return Styled("expired", "yellow") if token.is_expired else "valid"
 
 
-def _listed(token: Token) -> str:
+def _list_scopes(token: Token) -> str:
     return ", ".join(str(scope) for scope in token.scopes)
 
 

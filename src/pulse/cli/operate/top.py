@@ -1,4 +1,4 @@
-"""How does an operator watch what goes on? A page that is drawn again every second, until q or Ctrl-C."""
+"""How does an operator watch an installation? On a page that is redrawn every second, until q or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from pulse.cli.operate.top_view import Page, draw_page
 from pulse.cli.options import Command
 from pulse.cli.output import console
-from pulse.cli.session import open_operating
+from pulse.cli.session import open_operator_engine
 from pulse.cli.worker.banner import name_database
 from pulse.event_loop import run
 from pulse.model.errors import PulseError
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pulse.settings import Settings
 
 EVERY = 1.0  # seconds
-PATIENCE = timedelta(seconds=2)  # with a database that is away, before that is said
-QUIT = (b"q", b"Q", b"\x03", b"\x04")  # Ctrl-C and Ctrl-D, where the terminal does not make signals of them
+PATIENCE = timedelta(seconds=2)  # for a database that does not answer, before the page says so
+QUIT = (b"q", b"Q", b"\x03", b"\x04")  # Ctrl-C and Ctrl-D, if the terminal does not turn them into signals
 
 
 @click.command(cls=Command)
@@ -38,8 +38,7 @@ QUIT = (b"q", b"Q", b"\x03", b"\x04")  # Ctrl-C and Ctrl-D, where the terminal d
 def top(session: Session, /, once: bool) -> None:
     """Show topics, workers and what needs attention, live.
 
-    It costs the same with ten million jobs as with ten. q or Ctrl-C ends it; where there is no terminal, it prints one
-    page.
+    It costs the same with ten million jobs as with ten. q or Ctrl-C ends it. Without a terminal it prints one page.
 
     \b
     Examples:
@@ -47,11 +46,11 @@ def top(session: Session, /, once: bool) -> None:
       pulse top --once
       pulse top --json
     """
-    with session.reach() as settings:
+    with session.reachable_settings() as settings:
         if session.as_json or once or not sys.stdout.isatty():
-            overview = session.use(lambda engine: engine.statistics.overview(), settings=settings)
+            overview = session.run_with_engine(lambda engine: engine.statistics.overview(), settings=settings)
             on = console()
-            page = Page(where(settings), overview)
+            page = Page(describe_source(settings), overview)
             session.answer(overview, lambda: on.print(draw_page(page, on.width)))
             return
         with suppress(KeyboardInterrupt):
@@ -61,20 +60,20 @@ def top(session: Session, /, once: bool) -> None:
 async def _watch(settings: Settings) -> None:
     from rich.live import Live
 
-    on, page = console(), Page(where(settings))
+    on, page = console(), Page(describe_source(settings))
     is_over = asyncio.Event()
-    async with open_operating(settings) as engine:
-        with _keys(is_over), Live(console=on, screen=True, auto_refresh=False) as live:
+    async with open_operator_engine(settings) as engine:
+        with _quit_on_key(is_over), Live(console=on, screen=True, auto_refresh=False) as live:
             while not is_over.is_set():
-                page = await _look(engine, page)
+                page = await _read_page(engine, page)
                 live.update(draw_page(page, on.width, on.height), refresh=True)
                 await _sleep_unless(is_over)
 
 
-async def _look(engine: Engine, page: Page) -> Page:
-    """A database that is away does not end it: what was seen last stays, and why nothing newer comes is said."""
+async def _read_page(engine: Engine, page: Page) -> Page:
+    """Read the figures. If the database does not answer, return the last page with the problem."""
     try:
-        return Page(page.where, await engine.statistics.overview())
+        return Page(page.source, await engine.statistics.overview())
     except PulseError as error:
         return page._replace(problem=str(error))
 
@@ -86,8 +85,8 @@ async def _sleep_unless(is_over: asyncio.Event) -> None:
 
 
 @contextmanager
-def _keys(is_over: asyncio.Event) -> Iterator[None]:
-    """Listen for q, where there is a keyboard."""
+def _quit_on_key(is_over: asyncio.Event) -> Iterator[None]:
+    """Set the event when q is pressed, if there is a keyboard."""
     if not sys.stdin.isatty():
         yield
         return
@@ -97,13 +96,13 @@ def _keys(is_over: asyncio.Event) -> Iterator[None]:
     stdin, loop = sys.stdin.fileno(), asyncio.get_running_loop()
     before: list[Any] = termios.tcgetattr(stdin)
 
-    def hear() -> None:
+    def read_keys() -> None:
         typed = os.read(stdin, 64)
         if not typed or any(key in typed for key in QUIT):
             is_over.set()
 
-    tty.setcbreak(stdin, termios.TCSADRAIN)  # what was typed already still counts
-    loop.add_reader(stdin, hear)
+    tty.setcbreak(stdin, termios.TCSADRAIN)  # keys that were typed before still count
+    loop.add_reader(stdin, read_keys)
     try:
         yield
     finally:
@@ -111,8 +110,8 @@ def _keys(is_over: asyncio.Event) -> Iterator[None]:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
-def where(settings: Settings) -> str:
-    """The address of what is watched, without what is secret in it."""
+def describe_source(settings: Settings) -> str:
+    """Return the address of the server or database that is watched, without a password."""
     if settings.server_url is not None:
         return settings.server_url
     return f"{name_database(settings)}, schema {settings.schema}"

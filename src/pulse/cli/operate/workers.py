@@ -1,4 +1,4 @@
-"""How does an operator see which workers are connected?"""
+"""How does an operator list the connected workers?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.options import Command
-from pulse.cli.output import Column, age, say, show_table
+from pulse.cli.output import Column, age, print_text, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from pulse.model.workers import WorkerSeen
 
 
-@click.command(cls=Command, short_help="Show the workers that are connected.")
+@click.command(cls=Command, short_help="List the connected workers.")
 @click.pass_obj
 def workers(session: Session, /) -> None:
-    """Show the workers that are connected, as they were a few seconds ago.
+    """List the connected workers, as they were a few seconds ago.
 
-    Those without a server go straight to the database. What a worker holds is kept by leases, whether or not it is
-    shown here.
+    Workers without a server use the database directly. The jobs of a worker are protected by leases, even if the
+    worker is not listed here.
 
     \b
     Examples:
       pulse workers
       pulse workers --json
     """
-    found = session.use(lambda engine: engine.workers.list())
+    found = session.run_with_engine(lambda engine: engine.workers.list())
     session.answer({"workers": found}, lambda: _show(found))
 
 
 def _show(found: Sequence[WorkerSeen]) -> None:
     if not found:
-        say("No worker is connected.")
+        print_text("No worker is connected.")
         return
     columns = [
-        Column("WORKER", rank=1, least=16),
-        Column("TOPICS", rank=2, least=12),
+        Column("WORKER", rank=1, min_width=16),
+        Column("TOPICS", rank=2, min_width=12),
         Column("BUSY", is_number=True),
         Column("SLOTS", is_number=True),
         Column("VERSION"),
-        Column("SERVER", rank=3, least=10),
+        Column("SERVER", rank=3, min_width=10),
         Column("CONNECTED"),
         Column("SEEN"),
     ]

@@ -1,1 +1,1 @@
-"""How does an operator make, see and change schedules?"""
+"""Holds the commands that create, show and change schedules."""

@@ -1,4 +1,4 @@
-"""How does an operator make a schedule, change it, hold it and remove it?"""
+"""How does an operator create, edit, pause, resume and delete a schedule?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulse.cli.options import Command
-from pulse.cli.output import age, local_time, say
+from pulse.cli.output import age, local_time, print_text
 from pulse.cli.schedules.options import (
     changes_of,
     check_when,
@@ -17,8 +17,8 @@ from pulse.cli.schedules.options import (
     policy_options,
     timetable_options,
 )
-from pulse.cli.schedules.views import as_json, occurrence_as_json, show_meaning, words
-from pulse.cli.session import use
+from pulse.cli.schedules.views import as_json, describe_timing, occurrence_as_json, show_meaning
+from pulse.cli.session import run_with_engine
 
 if TYPE_CHECKING:
     from pulse.cli.session import Session
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pulse.model.schedules import NewSchedule, Schedule
     from pulse.timing.cron import Occurrence
 
-SHOWN = 3  # occurrences after a change: enough to see a mistake
+SHOWN = 3  # occurrences after a change, enough to notice a mistake
 
 
 @click.command(cls=Command)
@@ -36,17 +36,17 @@ SHOWN = 3  # occurrences after a change: enough to see a mistake
 @policy_options()
 @click.pass_obj
 def create(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN401
-    """Make a schedule called NAME, and say what it means.
+    """Create a schedule called NAME, and show when it will run.
 
     \b
     Examples:
       pulse schedules create report --task shop.report --cron '0 9 * * 1-5'
       pulse schedules create sweep --task shop.sweep --every 15m --overlap skip
-      pulse schedules create launch --task shop.launch --run-at 2026-12-31T18:00:00Z
-      pulse schedules create ping --task shop.ping --payload '{"n": 1}' --delay 10m
+      pulse schedules create sale --task shop.sale --run-at 2026-12-31T18:00:00Z
+      pulse schedules create ping --task ping --payload '{"n": 1}' --delay 10m
 
-    Say when by one of --cron, --every, --run-at and --delay. Creating the same again changes nothing. Schedules that an
-    application declares in its code are made by `pulse schedules sync`.
+    Give its time by one of --cron, --every, --run-at and --delay. Creating the same schedule again changes nothing.
+    Schedules that an application declares in its code are created by `pulse schedules sync`.
     """
     check_when(given)
     new = make_new(name, fields_of(given))
@@ -55,8 +55,8 @@ def create(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN40
         schedule, is_new = await engine.schedules.create(new)
         return schedule, is_new, await engine.schedules.preview(schedule.id, n=SHOWN)
 
-    schedule, is_new, upcoming = session.use(work)
-    what = f"Created {name}" if is_new else f"{name} is there already, unchanged"
+    schedule, is_new, upcoming = session.run_with_engine(work)
+    what = f"Created {name}" if is_new else f"{name} exists already, unchanged"
     document = as_json(schedule) | {"created": is_new, "upcoming": [occurrence_as_json(each) for each in upcoming]}
     session.answer(document, lambda: show_meaning(schedule, upcoming, what))
 
@@ -76,7 +76,7 @@ def make_new(name: str, fields: dict[str, Any]) -> NewSchedule:
 @policy_options(is_edit=True)
 @click.pass_obj
 def edit(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN401
-    """Change what is given of the schedule NAME, and nothing else.
+    """Change the given options of the schedule NAME, and nothing else.
 
     \b
     Examples:
@@ -84,8 +84,8 @@ def edit(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN401
       pulse schedules edit report --ends-at 2027-01-01T00:00:00Z --overlap skip
       pulse schedules edit report --no-ends-at --no-tag
 
-    A new timetable counts from now. Its history stays, and so does a pause. One that is completed or broken begins
-    anew, if its timetable has a future.
+    A new timetable counts from now. The history of the schedule and its pause stay. A schedule that is completed or
+    broken becomes active again if its timetable has future times.
     """
     check_when(given, is_edit=True)
     changes = changes_of(given)
@@ -94,46 +94,48 @@ def edit(session: Session, /, name: str, **given: Any) -> None:  # noqa: ANN401
         schedule = await engine.schedules.edit(name, changes)
         return schedule, await engine.schedules.preview(schedule.id, n=SHOWN)
 
-    schedule, upcoming = session.use(work)
+    schedule, upcoming = session.run_with_engine(work)
     document = as_json(schedule) | {"upcoming": [occurrence_as_json(each) for each in upcoming]}
-    session.answer(document, lambda: show_meaning(schedule, upcoming, f"{schedule.name} is changed"))
+    session.answer(document, lambda: show_meaning(schedule, upcoming, f"Changed {schedule.name}"))
 
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--reason", default="", help="Shown wherever the pause is.")
+@click.option("--reason", default="", help="Show this with the pause.")
 @click.pass_obj
 def pause(session: Session, name: str, reason: str) -> None:
-    """Fire nothing of the schedule NAME until it is resumed.
+    """Pause the schedule NAME: it makes no jobs until it is resumed.
 
-    Jobs it has made go on. A deploy does not end the pause, and `pulse schedules trigger` works all the same.
+    Jobs that it has made continue. A deploy does not end the pause, and `pulse schedules trigger` still works.
     """
-    schedule = session.use(lambda engine: engine.schedules.pause(name, reason=reason))
+    schedule = session.run_with_engine(lambda engine: engine.schedules.pause(name, reason=reason))
     assert schedule.paused_at is not None
     since = local_time(schedule.paused_at)
-    session.answer(as_json(schedule), lambda: say(f"{schedule.name} is paused since {since}."))
+    session.answer(as_json(schedule), lambda: print_text(f"{schedule.name} is paused since {since}."))
 
 
 @click.command(cls=Command)
 @click.argument("name")
 @click.pass_obj
 def resume(session: Session, name: str) -> None:
-    """Let the schedule NAME fire again, from its next occurrence on.
+    """Resume the schedule NAME with its next occurrence.
 
-    What fell due meanwhile is not made up for; `pulse schedules backfill` does that. One that happens once, and whose
-    instant has passed, runs now, unless its catch-up is skip.
+    Occurrences that fell due during the pause make no jobs, but `pulse schedules backfill` can make them. A schedule
+    that runs once and whose instant has passed runs now, unless its catch-up is skip.
     """
 
     async def work(engine: Engine) -> tuple[bool, Schedule]:
         before = await engine.schedules.get(name)
         return before.paused_at is not None, await engine.schedules.resume(name)
 
-    was_paused, schedule = session.use(work)
+    was_paused, schedule = session.run_with_engine(work)
     done = f"{schedule.name} resumed" if was_paused else f"{schedule.name}: not paused, so nothing was changed"
-    session.answer(as_json(schedule) | {"was_paused": was_paused}, lambda: say(f"{done}; {_outlook(schedule)}."))
+    session.answer(
+        as_json(schedule) | {"was_paused": was_paused}, lambda: print_text(f"{done}; {_describe_next(schedule)}.")
+    )
 
 
-def _outlook(schedule: Schedule) -> str:
+def _describe_next(schedule: Schedule) -> str:
     if schedule.next_run_at is None:
         return f"it is {schedule.status}"
     if schedule.paused_at is None and schedule.next_run_at <= schedule.updated_at:
@@ -143,26 +145,26 @@ def _outlook(schedule: Schedule) -> str:
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Remove the schedule NAME. The jobs it has made stay.
+    """Delete the schedule NAME. The jobs it has made stay.
 
-    You are asked first, and where there is no terminal to ask on, --yes is needed. One that code declares is removed
-    there.
+    You are asked for confirmation first; without a terminal to ask on, --yes is needed. A schedule that code declares
+    has to be removed from the code.
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("without a terminal to ask on, this needs --yes.")
-    with session.reach() as settings:
-        # Asked outside the loop, which would keep the first Ctrl-C to itself.
+    with session.reachable_settings() as settings:
+        # The question is asked outside the event loop, which would swallow the first Ctrl-C.
         if not yes:
-            found = use(settings, lambda engine: engine.schedules.get(name))
+            found = run_with_engine(settings, lambda engine: engine.schedules.get(name))
             click.confirm(_question(found), abort=True, err=True)
-        schedule = use(settings, lambda engine: engine.schedules.delete(name))
-        session.answer(as_json(schedule), lambda: say(f"{schedule.name} is deleted."))
+        schedule = run_with_engine(settings, lambda engine: engine.schedules.delete(name))
+        session.answer(as_json(schedule), lambda: print_text(f"{schedule.name} is deleted."))
 
 
 def _question(schedule: Schedule) -> str:
     from pulse.cli.output import escape
 
-    return f"Delete {escape(schedule.name)} ({escape(words(schedule))})?"
+    return f"Delete {escape(schedule.name)} ({escape(describe_timing(schedule))})?"

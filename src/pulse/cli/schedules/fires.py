@@ -1,4 +1,4 @@
-"""How does an operator fire a schedule by hand, now or for a stretch of the past?"""
+"""How does an operator make jobs of a schedule by hand, now or for the past?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.options import Command, read_moment
-from pulse.cli.output import say
+from pulse.cli.output import print_text
 from pulse.cli.schedules.views import fire_as_json, show_backfill
 
 if TYPE_CHECKING:
@@ -24,28 +24,33 @@ if TYPE_CHECKING:
 def trigger(session: Session, name: str) -> None:
     """Make a job of the schedule NAME now, and print its id.
 
-    It is made beside the timetable, whatever pause and --overlap say, and does not count towards --max-occurrences.
+    It is made outside the timetable, even if the schedule is paused or its last job still runs, and does not count
+    towards --max-occurrences.
 
     \b
     Examples:
       pulse schedules trigger report
       pulse jobs show $(pulse schedules trigger report)
     """
-    fire = session.use(lambda engine: engine.schedules.trigger(name))
-    session.answer(fire_as_json(fire), lambda: say(str(fire.job_id)))
+    fire = session.run_with_engine(lambda engine: engine.schedules.trigger(name))
+    session.answer(fire_as_json(fire), lambda: print_text(str(fire.job_id)))
 
 
-@click.command(cls=Command, short_help="Make the jobs of the past that it did not make then.")
+@click.command(cls=Command, short_help="Make the jobs of past occurrences that have none.")
 @click.argument("name")
-@click.option("--from", "start", metavar="WHEN", required=True, callback=read_moment, help="A time, or an age (7d).")
-@click.option("--to", "end", metavar="WHEN", required=True, callback=read_moment, help="Before this; now is 0s.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Refuse if more.")
-@click.option("--dry-run", is_flag=True, help="Make nothing; list what would be.")
+@click.option(
+    "--from", "start", metavar="WHEN", required=True, callback=read_moment, help="From a time or an age (7d) on."
+)
+@click.option(
+    "--to", "end", metavar="WHEN", required=True, callback=read_moment, help="Before a time or an age; 0s is now."
+)
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Refuse to make more.")
+@click.option("--dry-run", is_flag=True, help="Make no jobs, and list those that would be made.")
 @click.pass_obj
 def backfill(session: Session, name: str, start: datetime, end: datetime, limit: int, dry_run: bool) -> None:
-    """Make the jobs of a stretch of the past that the schedule NAME did not make then.
+    """Make the jobs of past occurrences of the schedule NAME for which none was made.
 
-    An occurrence that has made its job makes no other, so a backfill can be repeated.
+    An occurrence that has made its job makes no other one, so a backfill can be repeated.
 
     \b
     Examples:
@@ -59,5 +64,5 @@ def backfill(session: Session, name: str, start: datetime, end: datetime, limit:
             schedule.id, start=start, end=end, limit=limit, dry_run=dry_run
         )
 
-    schedule, done = session.use(work)
+    schedule, done = session.run_with_engine(work)
     session.answer(done, lambda: show_backfill(done, schedule))

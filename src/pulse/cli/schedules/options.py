@@ -1,4 +1,4 @@
-"""Which flags say what a schedule is, and how do they become the model's fields?"""
+"""Which flags describe a schedule, and how do they become fields of the model?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WHEN = ("cron", "every", "run_at", "delay")
 CATCH_UP = ("fire_once", "skip", "replay")
 OVERLAP = ("allow", "skip", "buffer_one")
-CLEARED: dict[str, Any] = {  # what --no-… leaves
+CLEARED: dict[str, Any] = {  # the values that --no-… sets
     "starts_at": None,
     "ends_at": None,
     "max_occurrences": None,
@@ -27,7 +27,9 @@ CLEARED: dict[str, Any] = {  # what --no-… leaves
     "tag": (),
 }
 FIELDS = {"tag": "tags"}  # the flag is given once for each
-NEITHER = "when? Give --cron '0 9 * * 1-5', --every 15m, --run-at 2026-12-31T18:00:00Z or --delay 10m."
+NO_TIME = (
+    "a schedule needs a time: give --cron '0 9 * * 1-5', --every 15m, --run-at 2026-12-31T18:00:00Z or --delay 10m."
+)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,7 +50,7 @@ def read_instant(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def read_arguments(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """JSON text: an object, because a task's arguments go by their names."""
+    """Check JSON text, which must be an object, because the arguments of a task are passed by name."""
     import msgspec
 
     if value is None:
@@ -58,7 +60,7 @@ def read_arguments(ctx: click.Context, param: click.Parameter, value: str | None
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise click.BadParameter(f"""{error}; write an object, as in '{{"to": "ada"}}'.""", ctx, param) from None
     if not is_object:
-        raise click.BadParameter("""arguments go by their names: write an object, as in '{"to": "ada"}'.""", ctx, param)
+        raise click.BadParameter("""must be an object with arguments by name, as in '{"to": "ada"}'.""", ctx, param)
     return value
 
 
@@ -72,7 +74,7 @@ def read_schedule_status(ctx: click.Context, param: click.Parameter, value: str 
     except ValueError:
         names = ", ".join(status.lower() for status in ScheduleStatus)
         raise click.BadParameter(
-            f"{value!r} is not a state; it is one of {names}. Those that are paused: --paused.", ctx, param
+            f"a state must be one of {names}, not {value!r}. For paused ones use --paused.", ctx, param
         ) from None
 
 
@@ -81,53 +83,60 @@ def read_schedule_status(ctx: click.Context, param: click.Parameter, value: str 
 
 def timetable_options(*, is_edit: bool = False) -> Decorator:
     options = [
-        click.option("--cron", metavar="EXPRESSION", help="As in '0 9 * * 1-5', or @daily."),
+        click.option("--cron", metavar="EXPRESSION", help="By a cron line: '0 9 * * 1-5', @daily."),
         click.option("--every", metavar="LENGTH", callback=read_length, help="At intervals: 30s, 15m, 6h."),
         click.option("--run-at", metavar="TIME", callback=read_instant, help="Once, at 2026-12-31T18:00:00+01:00."),
-        click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, so long from now."),
-        click.option("--tz", metavar="ZONE", help="Whose clocks --cron goes by: Europe/Berlin (UTC)."),
+        click.option("--delay", metavar="LENGTH", callback=read_length, help="Once, after this time: 90s, 10m, 14d."),
+        click.option("--tz", metavar="ZONE", help="The time zone of --cron: Europe/Berlin (UTC)."),
         click.option("--starts-at", metavar="TIME", callback=read_instant, help="Not before: 2026-12-01T00:00:00Z."),
-        click.option("--ends-at", metavar="TIME", callback=read_instant, help="Not at this time, nor later."),
-        click.option("--max-occurrences", type=click.IntRange(min=1), metavar="N", help="At most so many times."),
+        click.option("--ends-at", metavar="TIME", callback=read_instant, help="Only before this time."),
+        click.option("--max-occurrences", type=click.IntRange(min=1), metavar="N", help="At most N times."),
     ]
-    return _all(options, cleared=("starts_at", "ends_at", "max_occurrences") if is_edit else ())
+    return _add_options(options, cleared=("starts_at", "ends_at", "max_occurrences") if is_edit else ())
 
 
 def policy_options(*, is_edit: bool = False) -> Decorator:
     options = [
-        click.option("--jitter", metavar="LENGTH", callback=read_length, help="Spread the starts over so long."),
+        click.option("--jitter", metavar="LENGTH", callback=read_length, help="Spread the starts over this time."),
         click.option(
-            "--catch-up", type=click.Choice(CATCH_UP), help="For what was missed: one job, none, each (fire_once)."
+            "--catch-up",
+            type=click.Choice(CATCH_UP),
+            help="For missed occurrences: one job, none, or one for each (fire_once).",
         ),
-        click.option("--replay-limit", type=click.IntRange(1, 1000), metavar="N", help="How much of it, newest (100)."),
-        click.option("--overlap", type=click.Choice(OVERLAP), help="When a job before it is unfinished (allow)."),
+        click.option(
+            "--replay-limit",
+            type=click.IntRange(1, 1000),
+            metavar="N",
+            help="With replay: only the newest N missed ones (100).",
+        ),
+        click.option(
+            "--overlap", type=click.Choice(OVERLAP), help="If the job before it has not finished yet (allow)."
+        ),
     ]
-    return _all(options, cleared=("jitter",) if is_edit else ())
+    return _add_options(options, cleared=("jitter",) if is_edit else ())
 
 
 def job_options(*, is_edit: bool = False) -> Decorator:
     options = [
-        click.option("--task", required=not is_edit, help="What to run."),
+        click.option("--task", required=not is_edit, help="The task to run."),
         click.option(
             "--payload", metavar="JSON", callback=read_arguments, help='Its arguments, as in \'{"to": "ada"}\'.'
         ),
-        click.option("--topic", help="Where its jobs go (the task's name)."),
-        click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher goes first (0)."),
-        click.option("--max-attempts", type=click.IntRange(1, 1000), metavar="N", help="Of each job (3)."),
-        click.option("--timeout", metavar="LENGTH", callback=read_length, help="Of each attempt."),
-        click.option("--result-ttl", metavar="LENGTH", callback=read_length, help="For how long a result is kept."),
-        click.option("--tag", multiple=True, help="On each job; repeat it for more."),
+        click.option("--topic", help="The topic of its jobs (the task's name)."),
+        click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher runs first (0)."),
+        click.option("--max-attempts", type=click.IntRange(1, 1000), metavar="N", help="Attempts of each job (3)."),
+        click.option("--timeout", metavar="LENGTH", callback=read_length, help="The time limit of each attempt."),
+        click.option("--result-ttl", metavar="LENGTH", callback=read_length, help="How long results are kept."),
+        click.option("--tag", multiple=True, help="A tag of each job; repeat it for more."),
     ]
-    return _all(options, cleared=("timeout", "result_ttl", "tag") if is_edit else ())
+    return _add_options(options, cleared=("timeout", "result_ttl", "tag") if is_edit else ())
 
 
-def _all(options: Sequence[Decorator], *, cleared: tuple[str, ...]) -> Decorator:
+def _add_options(options: Sequence[Decorator], *, cleared: tuple[str, ...]) -> Decorator:
     options = [
         *options,
         *(
-            click.option(
-                f"--no-{name.replace('_', '-')}", f"no_{name}", is_flag=True, help=f"Take {_plain(name)} away."
-            )
+            click.option(f"--no-{name.replace('_', '-')}", f"no_{name}", is_flag=True, help=f"Remove {_flag_of(name)}.")
             for name in cleared
         ),
     ]
@@ -140,7 +149,7 @@ def _all(options: Sequence[Decorator], *, cleared: tuple[str, ...]) -> Decorator
     return add
 
 
-def _plain(name: str) -> str:
+def _flag_of(name: str) -> str:
     return "all tags" if name == "tag" else f"--{name.replace('_', '-')}"
 
 
@@ -148,18 +157,18 @@ def _plain(name: str) -> str:
 
 
 def check_when(given: dict[str, Any], *, is_edit: bool = False) -> None:
-    """One of the ways to say when; an edit may leave it as it is."""
+    """Require exactly one of the flags for a time; an edit may have none and leave the time as it is."""
     found = [f"--{name.replace('_', '-')}" for name in WHEN if given[name] is not None]
     if len(found) > 1:
         raise click.UsageError(
             f"{' and '.join(found)} exclude each other: give one of --cron, --every, --run-at and --delay."
         )
     if not found and not is_edit:
-        raise click.UsageError(NEITHER)
+        raise click.UsageError(NO_TIME)
 
 
 def fields_of(given: dict[str, Any]) -> dict[str, Any]:
-    """What was given, under the names that the model has for it."""
+    """Return the given flags as fields of the model."""
     from pulse.model.schedules import CatchUp, Overlap
 
     kinds: dict[str, Callable[[Any], Any]] = {"catch_up": CatchUp, "overlap": Overlap}
@@ -171,7 +180,7 @@ def fields_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
-    """As `fields_of`, and what --no-… clears."""
+    """Return the given flags as fields of the model, with those that --no-… clears."""
     changes = fields_of(given)
     for name, empty in CLEARED.items():
         if not given[f"no_{name}"]:
@@ -181,5 +190,5 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f"--{flag} and --no-{flag} exclude each other.")
         changes[FIELDS.get(name, name)] = empty
     if not changes:
-        raise click.UsageError("change what? Give at least one of the flags that `pulse schedules edit --help` lists.")
+        raise click.UsageError("nothing to change: give one of the flags that `pulse schedules edit --help` lists.")
     return changes

@@ -1,6 +1,6 @@
-"""How does a schedule look: in a list, on a page of its own, as JSON? And its occurrences, to come and past?
+"""How are schedules and their occurrences shown in lists, on pages of their own, and as JSON?
 
-Occurrences of a cron line are told in its zone, because that is where "at nine" is meant; the rest in local time.
+Occurrences of a cron line are shown in its time zone, in which its "at nine" is meant; all others in local time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pulse.cli.output import (
     age,
     local_time,
     plural,
-    rough,
-    say,
-    say_more,
+    print_next_page,
+    print_text,
+    rough_length,
     show_fields,
     show_table,
 )
@@ -38,43 +38,43 @@ POLICY = ("max_occurrences", "jitter", "catch_up", "replay_limit", "overlap")
 STANDING = ("next_run_at", "buffered_for", "last_run_at", "fired", "paused_at", "pause_reason", "error")
 ENDING = ("created_at", "updated_at")
 LIST_COLUMNS = (
-    Column("NAME", rank=1, least=16),
+    Column("NAME", rank=1, min_width=16),
     Column("STATUS"),
     Column("NEXT"),
     Column("LAST"),
-    Column("WHEN", rank=2, least=24),
+    Column("WHEN", rank=2, min_width=24),
 )
 
 
 # --- words
 
 
-def words(schedule: Schedule) -> str:
-    """What it means, with its times as people are shown them."""
+def describe_timing(schedule: Schedule) -> str:
+    """Describe when a schedule runs, with times as people are shown them."""
     return f"once, at {local_time(schedule.timed.run_at)}" if schedule.timed.run_at else explain(schedule)
 
 
 def explain(schedule: Schedule) -> str:
     try:
         return schedule.timed.explain()
-    except ValueError:  # it is broken, and its error says why
+    except ValueError:  # the schedule is broken, and its error says why
         return f"cron {schedule.timed.cron!r}, {schedule.timed.tz}"
 
 
-def told_in(timed: Timed) -> tzinfo | None:
-    """The zone in which its occurrences are told; none: that of this machine."""
+def display_zone(timed: Timed) -> tzinfo | None:
+    """Return the time zone in which occurrences are shown, or None for that of this machine."""
     from pulse.timing.zones import load_zone
 
     if timed.kind != "cron" and timed.tz == "UTC":  # nobody said so
         return None
     try:
         return load_zone(timed.tz)
-    except (ValueError, OSError):  # one that this machine does not know
+    except (ValueError, OSError):  # this machine does not know the time zone
         return UTC
 
 
 def _in_zone(schedule: Schedule) -> str:
-    tz = told_in(schedule.timed)
+    tz = display_zone(schedule.timed)
     return f", local time (now {offset(datetime.now().astimezone())})" if tz is None else f", {tz}"
 
 
@@ -83,7 +83,7 @@ def _is_due(schedule: Schedule) -> bool:
 
 
 def _clock(instants: Sequence[datetime]) -> str:
-    """The format for their times: seconds where there are any."""
+    """Return the format for times, with seconds if any of them has some."""
     return "%H:%M:%S" if any(instant.second for instant in instants) else "%H:%M"
 
 
@@ -91,7 +91,7 @@ def _clock(instants: Sequence[datetime]) -> str:
 
 
 def as_json(schedule: Schedule) -> dict[str, Any]:
-    """One flat object. What can be changed is called as it is in the model, and the arguments are JSON as they are."""
+    """Return one flat object. Fields that can be changed are named as in the model, and the payload is plain JSON."""
     return {
         **{name: getattr(schedule, name) for name in ("id", "name", "status", "app")},
         "explained": explain(schedule),
@@ -124,17 +124,17 @@ def show_list(page: SchedulePage) -> None:
     if page.schedules:
         show_table(LIST_COLUMNS, [_row(schedule) for schedule in page.schedules])
     else:
-        say("No schedules match.")
-    say_more(page.next)
+        print_text("No schedules match.")
+    print_next_page(page.next)
 
 
 def _row(schedule: Schedule) -> list[Cell]:
     last = age(schedule.last_run_at) if schedule.last_run_at else Styled("-", "dim")
-    return [schedule.name, _short_status(schedule), _next(schedule), last, words(schedule)]
+    return [schedule.name, _short_status(schedule), _next(schedule), last, describe_timing(schedule)]
 
 
 def _short_status(schedule: Schedule) -> Cell:
-    """What keeps it from firing, if anything does."""
+    """Return the pause if that keeps the schedule from firing, or else its status."""
     if schedule.paused_at is not None and schedule.status == "ACTIVE":
         return Styled("paused", "yellow")
     return Styled(schedule.status, STYLES[schedule.status])
@@ -154,11 +154,11 @@ def _next(schedule: Schedule) -> Cell:
 def show_schedule(schedule: Schedule, upcoming: Sequence[Occurrence], fires: Sequence[Fire]) -> None:
     show_fields(_fields(schedule))
     if upcoming:
-        say(f"\nNext{_but_paused(schedule)}{_in_zone(schedule)}:")
-        show_occurrences(upcoming, told_in(schedule.timed))
+        print_text(f"\nNext{_but_paused(schedule)}{_in_zone(schedule)}:")
+        show_occurrences(upcoming, display_zone(schedule.timed))
     if fires:
-        say(f"\nLast{_in_zone(schedule)}:")
-        show_fires(fires, told_in(schedule.timed))
+        print_text(f"\nLast{_in_zone(schedule)}:")
+        show_fires(fires, display_zone(schedule.timed))
 
 
 def _fields(schedule: Schedule) -> list[tuple[str, Cell]]:
@@ -174,8 +174,8 @@ def _fields(schedule: Schedule) -> list[tuple[str, Cell]]:
         "name": schedule.name,
         "id": schedule.id,
         "status": _status(schedule),
-        "owner": f"the code of {schedule.app}" if schedule.app else "made here, not in code",
-        "means": words(schedule),
+        "owner": f"the code of {schedule.app}" if schedule.app else "created by hand, not in code",
+        "means": describe_timing(schedule),
         **{name: getattr(schedule.timed, name) for name in (*own, "tz", "starts_at", "ends_at")},
         **{name: getattr(schedule, name) for name in POLICY},
         **job,
@@ -209,13 +209,13 @@ def _retry(job: NewJob) -> str | None:
 
 
 def show_meaning(schedule: Schedule, upcoming: Sequence[Occurrence], what: str) -> None:
-    """What a schedule that was just written means."""
-    say(f"{what}: {words(schedule)}.")
+    """Print when a schedule runs that was just created or changed."""
+    print_text(f"{what}: {describe_timing(schedule)}.")
     if upcoming:
-        say(f"Next{_but_paused(schedule)}:")
-        show_occurrences(upcoming, told_in(schedule.timed))
+        print_text(f"Next{_but_paused(schedule)}:")
+        show_occurrences(upcoming, display_zone(schedule.timed))
     else:
-        say(f"Nothing is to come, because it is {schedule.status}.")
+        print_text(f"It has no more occurrences, because it is {schedule.status}.")
 
 
 def _but_paused(schedule: Schedule) -> str:
@@ -228,7 +228,7 @@ def show_occurrences(occurrences: Sequence[Occurrence], tz: tzinfo | None) -> No
     clock = _clock(local)
     rows: list[list[Cell]] = [[f"{each:%a %Y-%m-%d}", f"{each:{clock}}", offset(each), age(each)] for each in local]
     if any(each.note for each in occurrences):
-        columns.append(Column("NOTE", rank=1, least=24, folds=True))
+        columns.append(Column("NOTE", rank=1, min_width=24, folds=True))
         for row, each in zip(rows, occurrences, strict=True):
             row.append(Styled(each.note or "", "yellow"))
     show_table(columns, rows)
@@ -238,28 +238,28 @@ def offset(local: datetime) -> str:
     return f"{local:%z}"[:3] + ":" + f"{local:%z}"[3:5]
 
 
-# --- what became of occurrences
+# --- past occurrences
 
 
 def show_fire_page(page: FirePage, schedule: Schedule | None, name: str) -> None:
     if schedule is None:
-        say(f"Occurrences of {name}, which was deleted, UTC:")
+        print_text(f"Occurrences of {name}, which was deleted, UTC:")
         show_fires(page.fires, UTC)
     elif page.fires:
-        say(f"Occurrences of {schedule.name}{_in_zone(schedule)}:")
-        show_fires(page.fires, told_in(schedule.timed))
+        print_text(f"Occurrences of {schedule.name}{_in_zone(schedule)}:")
+        show_fires(page.fires, display_zone(schedule.timed))
     else:
-        say(f"{schedule.name} has not had an occurrence yet.")
-    say_more(page.next)
+        print_text(f"{schedule.name} has not had an occurrence yet.")
+    print_next_page(page.next)
 
 
 def show_fires(fires: Sequence[Fire], tz: tzinfo | None) -> None:
-    # A job's id has 36 characters. On eighty columns there is room for one beside the rest, and for no other column.
+    # A job's id has 36 characters, so eighty columns have no room for another column.
     columns = [
         Column("OCCURRENCE"),
         Column("LATE"),
-        Column("OUTCOME", rank=1, least=11),
-        Column("JOB, OR WHY NONE", rank=2, least=36),
+        Column("OUTCOME", rank=1, min_width=11),
+        Column("JOB, OR WHY NONE", rank=2, min_width=36),
     ]
     clock = _clock([fire.occurrence for fire in fires])
     rows: list[list[Cell]] = [
@@ -270,12 +270,12 @@ def show_fires(fires: Sequence[Fire], tz: tzinfo | None) -> None:
 
 
 def _late(fire: Fire) -> Cell:
-    """How late, of what its timetable fired; else what did."""
-    return Styled(fire.cause, "cyan") if fire.cause != "timetable" else rough(fire.late) or "on time"
+    """Return how late the occurrence fired, or what fired it if it was not the timetable."""
+    return Styled(fire.cause, "cyan") if fire.cause != "timetable" else rough_length(fire.late) or "on time"
 
 
 def _outcome(fire: Fire) -> Cell:
-    """That of the job, if it made one that is still there."""
+    """Return the status of its job, if it made one that still exists, or else the outcome."""
     outcome = fire.job_status or fire.outcome
     return Styled(outcome, FIRE_STYLES[outcome])
 
@@ -294,19 +294,19 @@ def _detail(fire: Fire, tz: tzinfo | None) -> str:
 
 def show_backfill(done: Backfill, schedule: Schedule) -> None:
     if not done.occurrences:
-        say(f"Nothing to make up for: no occurrence of {schedule.name} in that stretch is without its job.")
+        print_text(f"Nothing to do: all occurrences of {schedule.name} in that time have made their jobs.")
         return
-    tz = told_in(schedule.timed)
+    tz = display_zone(schedule.timed)
     clock = _clock(done.occurrences)
     local = [each.astimezone(tz) for each in done.occurrences]
     shown = [f"{each:%a %Y-%m-%d {clock}} {offset(each)}" for each in local]
     if done.dry_run:
         show_table([Column("OCCURRENCE")], [[each] for each in shown])
-        say(f"{plural(len(shown), 'job')} would be made; without --dry-run, they are.")
+        print_text(f"{plural(len(shown), 'job')} would be made without --dry-run.")
         return
     rows = [[each, str(job_id)] for each, job_id in zip(shown, done.job_ids, strict=True)]
     show_table([Column("OCCURRENCE"), Column("JOB")], rows)
-    say(f"{plural(len(rows), 'job')} made.")
+    print_text(f"{plural(len(rows), 'job')} made.")
 
 
 # --- a sync
@@ -320,10 +320,10 @@ def show_report(report: SyncReport, app: str) -> None:
         show_fields(lines)
     unchanged = plural(len(report.unchanged), "schedule")
     if not lines and not report.unchanged:
-        say(f"{app} declares no schedules, and there are none of its.")
+        print_text(f"{app} declares no schedules, and the database has none of it.")
     elif not lines:
-        say(f"Nothing to do: {unchanged} of {app}, as the code says.")
+        print_text(f"Nothing to do: {unchanged} of {app}, as declared.")
     elif report.unchanged:
-        say(f"{unchanged} unchanged.")
+        print_text(f"{unchanged} unchanged.")
     if report.dry_run and lines:
-        say("Nothing was written, because of --dry-run.")
+        print_text("Nothing was changed, because of --dry-run.")

@@ -1,1 +1,1 @@
-"""How is a server process started, run and stopped?"""
+"""Holds the commands that run a server, for gRPC and HTTP or for MCP."""

@@ -1,4 +1,4 @@
-"""How is a server started from the command line, as `pulse server` and as `pulsed`?"""
+"""How is a server started from the command line, as `pulse server` or `pulsed`?"""
 
 from __future__ import annotations
 
@@ -15,44 +15,47 @@ if TYPE_CHECKING:
     from pulse.cli.session import Session
 
 FILE = click.Path(path_type=Path)
-OF_SETTINGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
+SETTING_FLAGS = ("listen", "http_listen", "tls_cert", "tls_key", "tls_client_ca")
 
 
-@click.command(cls=Command, short_help="Serve jobs over gRPC and HTTP, to those without a database.")
-@click.option("--listen", metavar="HOST:PORT", envvar="PULSE_LISTEN", help="Where to listen (127.0.0.1:8701).")
+@click.command(cls=Command, short_help="Serve jobs over gRPC and HTTP, to programs without a database.")
+@click.option("--listen", metavar="HOST:PORT", envvar="PULSE_LISTEN", help="Serve gRPC here (127.0.0.1:8701).")
 @click.option(
     "--http-listen",
     metavar="HOST:PORT",
     envvar="PULSE_HTTP_LISTEN",
-    help='Where to serve the JSON API (127.0.0.1:8700); "": nowhere.',
+    help='Serve HTTP here (127.0.0.1:8700); "": no HTTP.',
 )
 @click.option("--tls-cert", metavar="FILE", type=FILE, envvar="PULSE_TLS_CERT", help="The server's certificate, PEM.")
-@click.option("--tls-key", metavar="FILE", type=FILE, envvar="PULSE_TLS_KEY", help="Its key, PEM.")
+@click.option("--tls-key", metavar="FILE", type=FILE, envvar="PULSE_TLS_KEY", help="The key of the certificate, PEM.")
 @click.option(
     "--tls-client-ca",
     metavar="FILE",
     type=FILE,
     envvar="PULSE_TLS_CLIENT_CA",
-    help="Let only clients in whose certificate this authority has signed.",
+    help="Admit only clients with a certificate that this authority has signed.",
 )
 @click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez and /readyz; 0: any free port.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="0.0.0.0 for probes from outside.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Use 0.0.0.0 for probes from outside.")
 @click.option("--open", "open_dashboard", is_flag=True, help="Open the dashboard in your browser.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (info).")
-@click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text).")
-@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with whoever started it.")
-@click.option("--admit", metavar="HASH", hidden=True, allow_from_autoenv=False)  # of the secret of `pulse dev`
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Log from this level on (info).")
+@click.option("--log-format", type=click.Choice(("text", "json")), help="The format of log lines (text).")
+@click.option(
+    "--until-stdin-ends", is_flag=True, hidden=True, help="For `pulse dev`: end with the process that started it."
+)
+@click.option("--admit", metavar="HASH", hidden=True, allow_from_autoenv=False)  # the hash of the secret of `pulse dev`
 @click.pass_context
 def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
     """Serve jobs over gRPC and HTTP, so that programs and workers need no database of their own.
 
-    They reach it by PULSE_SERVER_URL=grpc://host:8701, and everything else by JSON at http://host:8700/v1. Without a
-    database of yours, the embedded Postgres of this folder is used, started if need be, and its schema made or
-    upgraded; yours is upgraded by `pulse migrate` only.
+    Programs with the SDK use it by PULSE_SERVER_URL=grpc://host:8701, all others by JSON at http://host:8700/v1.
+    Without a database of yours, the embedded Postgres of this folder is used and started if necessary, and its schema
+    is created or upgraded. Your own database is upgraded only by `pulse migrate`.
 
-    Beyond this machine it listens only if callers must show who they are, by a token or a certificate.
+    On addresses beyond this machine it listens only if callers need a token or a certificate.
 
-    SIGTERM or Ctrl-C: workers and callers are sent elsewhere, and calls under way are finished; once more: at once.
+    SIGTERM or Ctrl-C makes workers and callers move to another server, and finishes calls under way; a second one ends
+    the server at once.
 
     \b
     Examples:
@@ -61,24 +64,24 @@ def server(ctx: click.Context, /, **given: Any) -> None:  # noqa: ANN401
       pulse server --health-host 0.0.0.0 --health-port 8080 --log-format json
       pulsed
 
-    Exit codes: 0 stopped, 1 refused or told twice, 5 database unavailable.
+    Exit codes: 0 stopped, 1 refused or stopped by a second signal, 5 database unavailable.
     """
     from pulse.model.errors import MissingPackage
 
     try:
-        from pulse.cli.server.process import ServerPlan, run_server
+        from pulse.cli.server.process import ServerOptions, run_server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("grpc", "google", "grpc_health", "grpc_reflection"):
             raise
         raise MissingPackage("a server", "grpc", error.name) from error
     session: Session = ctx.obj
-    of_settings = {name: given.pop(name) for name in OF_SETTINGS}
-    plan = ServerPlan(settings=session.settings(**of_settings), as_json=session.as_json, **given)
-    ctx.exit(run_server(session, plan))
+    from_flags = {name: given.pop(name) for name in SETTING_FLAGS}
+    options = ServerOptions(settings=session.settings(**from_flags), as_json=session.as_json, **given)
+    ctx.exit(run_server(session, options))
 
 
 def main() -> None:
-    """`pulsed`, which is `pulse server`."""
+    """Run `pulsed`, which is the same as `pulse server`."""
     from pulse.cli import main as pulse
 
     given = sys.argv[1:]

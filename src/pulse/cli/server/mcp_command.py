@@ -16,21 +16,21 @@ PACKAGES = ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic", "anyio")
 
 
 @click.command(cls=Command, short_help="Let an agent set its own alarms and submit jobs, over MCP.")
-@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, instead of stdin and stdout.")
+@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP here, at /mcp, instead of stdin and stdout.")
 @click.option(
     "--owner",
     metavar="NAME",
-    help="Whose alarms these are: an agent sees no others (local). With tokens, it is the token's name.",
+    help="The owner of the alarms, beside which an agent sees no others (local). With tokens, it is the token's name.",
 )
 @click.option(
     "--allow-host",
     type=Names(),
     multiple=True,
     metavar="A,B",
-    help="With --http: names by which clients call this machine, beside its address.",
+    help="With --http: names that clients use for this machine, beside its address.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (warning).")
-@click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text).")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Log from this level on (warning).")
+@click.option("--log-format", type=click.Choice(("text", "json")), help="The format of log lines (text).")
 @click.pass_context
 def mcp(
     ctx: click.Context,
@@ -43,14 +43,14 @@ def mcp(
 ) -> None:
     """Let an agent set, list and cancel its own alarms, and submit jobs, over MCP.
 
-    Tools: alarm_set, alarm_list, alarm_cancel, job_submit, job_status. Over stdin and stdout, for a client that starts
-    it by itself, or with --http for several.
+    The tools are alarm_set, alarm_list, alarm_cancel, job_submit and job_status. They are served over stdin and stdout
+    to a client that starts this command, or with --http to several clients.
 
-    It keeps alarms but does not deliver them: for that, a `pulse server`, `pulse worker` or `pulse dev` must run on the
-    same database. It goes through the server that PULSE_SERVER_URL names, else straight to the database.
+    It stores alarms but does not deliver them: for that, a `pulse server`, `pulse worker` or `pulse dev` must run on
+    the same database. It uses the server that PULSE_SERVER_URL names, or else the database directly.
 
-    With --http: if the database has tokens, every request must show one, `Authorization: Bearer …`. Without tokens it
-    listens on this machine only.
+    With --http, if the database has tokens, every request must send one, as `Authorization: Bearer …`. Without tokens
+    it listens on this machine only.
 
     \b
     Examples:
@@ -64,13 +64,13 @@ def mcp(
     from pulse.model.errors import MissingPackage
 
     try:
-        from pulse.cli.server.mcp_process import McpPlan, run_mcp
+        from pulse.cli.server.mcp_process import McpOptions, run_mcp
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         raise MissingPackage("an MCP server", "mcp", error.name) from error
     session: Session = ctx.obj
-    plan = McpPlan(
+    options = McpOptions(
         settings=session.settings(),
         http=http,
         owner=owner,
@@ -78,4 +78,4 @@ def mcp(
         log_level=log_level or "warning",
         log_format=log_format,
     )
-    run_mcp(session, plan)
+    run_mcp(session, options)

@@ -1,4 +1,4 @@
-"""What happens between the start of a server's process and its end?"""
+"""How does the process of a server run, from its start to its end?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pulse.cli.exit_codes import OK, REFUSED, UNAVAILABLE
-from pulse.cli.output import say, show_json
+from pulse.cli.output import print_text, show_json
 from pulse.cli.startup import set_up_logs, wait_for_database
-from pulse.cli.systemd import READY, STOPPING, tell_manager
+from pulse.cli.systemd import READY, STOPPING, notify_systemd
 from pulse.cli.worker.banner import name_database, without_password
 from pulse.event_loop import new_event_loop, tune_garbage_collector
 from pulse.model.network.server_url import Address
@@ -36,8 +36,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPlan:
-    """What the command line asked of a server."""
+class ServerOptions:
+    """The flags of `pulse server`."""
 
     settings: Settings
     health_host: str = "127.0.0.1"
@@ -46,28 +46,28 @@ class ServerPlan:
     log_format: str | None = None
     as_json: bool = False
     open_dashboard: bool = False
-    until_stdin_ends: bool = False  # a child of `pulse dev`
-    admit: str | None = None  # the hash of that one's own secret
+    until_stdin_ends: bool = False  # set by `pulse dev`, whose child it is
+    admit: str | None = None  # the hash of the secret of `pulse dev`
 
 
-def run_server(session: Session, plan: ServerPlan) -> int:
-    """Be a server until told to stop; answers with the exit code."""
-    set_up_logs(plan.log_level, plan.log_format)
-    is_ours = plan.settings.database_url is None
-    with _ended_by_signals(), session.database(plan.settings, create=True, keep=True) as found:
-        process = ServerProcess(replace(plan, settings=found), is_to_migrate=is_ours)
+def run_server(session: Session, options: ServerOptions) -> int:
+    """Run a server until a signal comes, and return the exit code."""
+    set_up_logs(options.log_level, options.log_format)
+    is_embedded = options.settings.database_url is None
+    with _exit_on_signals(), session.database(options.settings, create=True, keep=True) as found:
+        process = ServerProcess(replace(options, settings=found), migrates=is_embedded)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(process.run())
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Before the loop can hear them: a Postgres that is just being made is put away before we go."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit on signals that come before the event loop handles them. A Postgres that is being started is stopped."""
 
-    def leave(_number: int, _frame: object) -> None:
+    def exit_now(_number: int, _frame: object) -> None:
         raise SystemExit(OK)
 
-    before = {number: signal.signal(number, leave) for number in SIGNALS}
+    before = {number: signal.signal(number, exit_now) for number in SIGNALS}
     try:
         yield
     finally:
@@ -76,62 +76,64 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class ServerProcess:
-    """One server, the signals it obeys and the health it shows."""
+    """A server with its signal handlers and its health endpoints."""
 
-    def __init__(self, plan: ServerPlan, *, is_to_migrate: bool) -> None:
-        self._plan = plan
-        self._settings = plan.settings
-        self._is_to_migrate = is_to_migrate
+    def __init__(self, options: ServerOptions, *, migrates: bool) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._migrates = migrates
         self._server: Server | None = None
         self._schema_version = 0
         self._signals = 0
-        self._is_told_to_stop = asyncio.Event()
-        self._is_in_a_hurry = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._end_requested = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
         return self._server is not None and self._server.is_ready
 
     async def run(self) -> int:
-        """Answers with the exit code."""
+        """Run until a signal comes, and return the exit code."""
         for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
-        if self._plan.until_stdin_ends:
-            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._hear_the_end)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        if self._options.until_stdin_ends:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._on_stdin)
         async with AsyncExitStack() as stack:
             health_port = await self._serve_health(stack)
             if has_database := await self._has_database():
-                admitted = bytes.fromhex(self._plan.admit) if self._plan.admit else None
+                admitted = bytes.fromhex(self._options.admit) if self._options.admit else None
                 self._server = await stack.enter_async_context(open_server(self._settings, admitted=admitted))
                 tune_garbage_collector()
-                if self._plan.until_stdin_ends:
-                    say("ready")  # to `pulse dev`, which says for itself what runs
+                if self._options.until_stdin_ends:
+                    print_text("ready")  # read by `pulse dev`, which prints its own banner
                 else:
-                    introduce(self._plan, self._server, health_port=health_port, schema_version=self._schema_version)
-                if self._plan.open_dashboard:
+                    print_banner(
+                        self._options, self._server, health_port=health_port, schema_version=self._schema_version
+                    )
+                if self._options.open_dashboard:
                     await asyncio.to_thread(open_in_browser, describe_http(self._settings, self._server))
-                tell_manager(READY)
-                await self._is_told_to_stop.wait()
-                tell_manager(STOPPING)
+                notify_systemd(READY)
+                await self._stop_requested.wait()
+                notify_systemd(STOPPING)
                 await self._drain(self._server)
         if not has_database:
             return UNAVAILABLE
         return REFUSED if self._signals > 1 else OK
 
     async def _serve_health(self, stack: AsyncExitStack) -> int | None:
-        plan = self._plan
-        if plan.health_port is None:
+        options = self._options
+        if options.health_port is None:
             return None
         health = Health(self, self._ask_database, self._metrics, self._is_open)
-        return await stack.enter_async_context(serve_health(health, host=plan.health_host, port=plan.health_port))
+        return await stack.enter_async_context(serve_health(health, host=options.health_host, port=options.health_port))
 
     async def _drain(self, server: Server) -> None:
-        """Until all have gone, or somebody cannot wait for it."""
-        draining, hurrying = asyncio.create_task(server.drain()), asyncio.create_task(self._is_in_a_hurry.wait())
-        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
+        """Drain the server, or end at once when a second signal comes."""
+        draining, ending = asyncio.create_task(server.drain()), asyncio.create_task(self._end_requested.wait())
+        await asyncio.wait([draining, ending], return_when=asyncio.FIRST_COMPLETED)
         draining.cancel()
-        hurrying.cancel()
-        await asyncio.wait([draining, hurrying])
+        ending.cancel()
+        await asyncio.wait([draining, ending])
         if not draining.cancelled():
             draining.result()
             log.info("stopped")
@@ -143,64 +145,66 @@ class ServerProcess:
             self._prepare_database,
             where=without_password(str(self._settings.database_url)),
             patience=self._settings.patience,
-            told_to_stop=self._is_told_to_stop,
+            stop_requested=self._stop_requested,
         )
 
     async def _prepare_database(self) -> None:
-        if self._is_to_migrate:
+        if self._migrates:
             for applied in await migrate.migrate(self._settings):
                 log.info("applied migration %04d_%s", applied.version, applied.name)
         self._schema_version = (await migrate.check(self._settings)).version
 
     async def _ask_database(self) -> None:
-        assert self._server is not None  # whoever is not ready is not asked
+        assert self._server is not None  # called only once the server is ready
         await self._server.ask_database()
 
     def _metrics(self) -> Metrics | None:
         return self._server.metrics if self._server else None
 
     def _is_open(self) -> bool:
-        """With tokens, metrics beyond this machine are for those who show one, at the HTTP door."""
-        return Address(self._plan.health_host, 0).is_loopback or not (self._server and self._server.has_tokens)
+        """Tell whether anybody may read metrics here. With tokens, other machines must use the HTTP port for that."""
+        return Address(self._options.health_host, 0).is_loopback or not (self._server and self._server.has_tokens)
 
     # --- signals
 
-    def _hear_the_end(self) -> None:
+    def _on_stdin(self) -> None:
         if not os.read(sys.stdin.fileno(), 1024):
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            self._is_told_to_stop.set()
+            self._stop_requested.set()
 
-    def _hear(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self._signals += 1
         if self._signals > 2:
             os._exit(REFUSED)
         name = signal.Signals(number).name
         if self._signals == 1:
-            log.info("%s: stopping; once more ends calls under way at once", name)
-            self._is_told_to_stop.set()
+            log.info("%s: stopping; a second signal ends calls under way at once", name)
+            self._stop_requested.set()
         else:
             log.info("%s again: ending at once", name)
-            self._is_in_a_hurry.set()
+            self._end_requested.set()
 
 
-def introduce(plan: ServerPlan, server: Server, *, health_port: int | None, schema_version: int) -> None:
-    """On stderr; with --json on stdout as well, as a document; among JSON log lines as one of them."""
-    facts = find_facts(plan, server, health_port, schema_version)
-    if plan.as_json:
+def print_banner(options: ServerOptions, server: Server, *, health_port: int | None, schema_version: int) -> None:
+    """Print what runs on stderr, and with --json as a document on stdout; if logs are JSON, log it as a line."""
+    facts = collect_facts(options, server, health_port, schema_version)
+    if options.as_json:
         show_json(facts)
-    if plan.log_format == "json":
+    if options.log_format == "json":
         log.info("server starts: %s", ", ".join(f"{name} {value}" for name, value in facts.items()))
     else:
         schema = f"{facts['schema']}, version {schema_version}"
-        shown = facts | {"database": name_database(plan.settings), "schema": schema}
+        shown = facts | {"database": name_database(options.settings), "schema": schema}
         lines = [f"  {name:<9} {value}" for name, value in shown.items() if name not in ("pid", "version")]
-        say("\n".join([f"Pulse server, pid {os.getpid()}", *lines]), to_stderr=True)
-    if server.is_exposed and plan.settings.tls_cert is None:
-        log.warning("tokens and payloads travel in clear text: set PULSE_TLS_CERT and PULSE_TLS_KEY, or use a tunnel")
+        print_text("\n".join([f"Pulse server, pid {os.getpid()}", *lines]), to_stderr=True)
+    if server.is_exposed and options.settings.tls_cert is None:
+        log.warning("tokens and payloads are sent in clear text: set PULSE_TLS_CERT and PULSE_TLS_KEY, or use a tunnel")
 
 
-def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema_version: int) -> dict[str, Any]:
-    settings = plan.settings
+def collect_facts(
+    options: ServerOptions, server: Server, health_port: int | None, schema_version: int
+) -> dict[str, Any]:
+    settings = options.settings
     scheme = "grpc" if settings.tls_cert is None else "grpcs"
     facts: dict[str, Any] = {
         "pid": os.getpid(),
@@ -213,17 +217,17 @@ def find_facts(plan: ServerPlan, server: Server, health_port: int | None, schema
         "tls": describe_tls(settings),
     }
     if health_port is not None:
-        host = plan.health_host
+        host = options.health_host
         facts["health"] = f"http://{f'[{host}]' if ':' in host else host}:{health_port}/readyz"
     return facts
 
 
 def open_in_browser(url: str) -> None:
-    """Open the dashboard, where there is one and a browser to show it; the banner has told its address anyway."""
+    """Open the dashboard in a browser, if there is a dashboard and a browser. The banner shows its address, too."""
     if not url.startswith("http"):
         log.warning("there is no dashboard to open: HTTP is %s", url)
     elif not webbrowser.open(url):
-        log.warning("found no browser to open the dashboard with: open %s yourself", url)
+        log.warning("no browser was found to open the dashboard: open %s yourself", url)
 
 
 def describe_http(settings: Settings, server: Server) -> str:
@@ -235,4 +239,4 @@ def describe_http(settings: Settings, server: Server) -> str:
 def describe_tls(settings: Settings) -> str:
     if settings.tls_cert is None:
         return "off"
-    return "on" if settings.tls_client_ca is None else "on, clients show certificates"
+    return "on" if settings.tls_client_ca is None else "on, clients need certificates"

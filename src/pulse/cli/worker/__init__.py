@@ -1,1 +1,1 @@
-"""How is a worker process started, run, reloaded and stopped?"""
+"""Holds the command that runs a worker, and restarts it when code changes."""

@@ -13,25 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulse.cli.session import Session
-    from pulse.cli.worker.plan import Plan
+    from pulse.cli.worker.worker_options import WorkerOptions
 
 SETTINGS = ("concurrency", "threads", "processes", "grace")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Names(click.types.StringParamType):
-    """Names between commas, in the environment as on the command line, where the flag may also be repeated."""
+    """Names between commas, in the environment and on the command line, where the flag may also be repeated."""
 
     envvar_list_splitter = ","
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `pulse worker` and `pulse dev` both take."""
-    most = click.IntRange(min=1)
+    """Add the flags that `pulse worker` and `pulse dev` have in common."""
+    count = click.IntRange(min=1)
     options = [
-        click.option("--topics", type=Names(), multiple=True, metavar="A,B", help="Only these (default: the tasks')."),
-        click.option("--concurrency", type=most, envvar="PULSE_CONCURRENCY", help="Async handlers at a time (100)."),
-        click.option("--threads", type=most, envvar="PULSE_THREADS", help="Sync handlers at a time (10)."),
+        click.option(
+            "--topics", type=Names(), multiple=True, metavar="A,B", help="Work on these topics (those of the tasks)."
+        ),
+        click.option("--concurrency", type=count, envvar="PULSE_CONCURRENCY", help="Async handlers at a time (100)."),
+        click.option("--threads", type=count, envvar="PULSE_THREADS", help="Sync handlers at a time (10)."),
         click.option(
             "--processes",
             type=click.IntRange(min=0),
@@ -41,9 +43,13 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--health-port", type=click.IntRange(0, 65535), help="Serve /livez and /readyz; 0: any free port."
         ),
-        click.option("--health-host", default="127.0.0.1", show_default=True, help="0.0.0.0 for probes from outside."),
-        click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="From which level (info)."),
-        click.option("--log-format", type=click.Choice(("text", "json")), help="How log lines are written (text)."),
+        click.option(
+            "--health-host", default="127.0.0.1", show_default=True, help="Use 0.0.0.0 for probes from outside."
+        ),
+        click.option(
+            "--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Log from this level on (info)."
+        ),
+        click.option("--log-format", type=click.Choice(("text", "json")), help="The format of log lines (text)."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -58,15 +64,16 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="LENGTH",
     callback=read_length,
     envvar="PULSE_GRACE",
-    help="What running handlers get to finish when told to stop (25s).",
+    help="Time for running handlers to finish when the worker stops (25s).",
 )
-@click.option("--reload", is_flag=True, help="Start again when a Python file changes; for development.")
+@click.option("--reload", is_flag=True, help="Restart when a Python file changes; for development.")
 @click.pass_context
 def worker(ctx: click.Context, /, app: str, reload: bool, **given: Any) -> None:  # noqa: ANN401
-    """Run the tasks of an application until told to stop.
+    """Run the tasks of an application until SIGTERM or Ctrl-C.
 
-    MODULE:APP says where its Pulse(...) is: shop.tasks:app, or tasks.py. SIGTERM or Ctrl-C: nothing new is started,
-    and what runs may finish; once more: what still runs is given back; a third time: gone.
+    MODULE:APP says where its Pulse(...) is: shop.tasks:app, or tasks.py. After the first signal no more jobs are
+    started, and running ones may finish; a second signal gives back jobs that still run; a third one ends the worker
+    at once.
 
     \b
     Examples:
@@ -75,29 +82,29 @@ def worker(ctx: click.Context, /, app: str, reload: bool, **given: Any) -> None:
       pulse worker shop.tasks:app --health-port 8080 --log-format json
       pulse worker tasks.py --reload
 
-    Exit codes: 0 stopped and nothing left, 1 refused, or handlers did not finish in time, 5 database unavailable.
+    Exit codes: 0 stopped and all jobs finished, 1 refused, or handlers did not finish in time, 5 database unavailable.
     """
-    plan = make_plan(ctx, app=app, **given)
+    options = read_worker_options(ctx, app=app, **given)
     if reload:
         from pulse.cli.worker.reload import watch
 
-        ctx.exit(watch(plan))
-    from pulse.cli.worker.process import work
+        ctx.exit(watch(options))
+    from pulse.cli.worker.process import run_worker
 
-    work(plan)
+    run_worker(options)
 
 
-def make_plan(ctx: click.Context, *, app: str, topics: tuple[str, ...], **given: Any) -> Plan:  # noqa: ANN401
-    from pulse.cli.worker.plan import Plan
+def read_worker_options(ctx: click.Context, *, app: str, topics: tuple[str, ...], **given: Any) -> WorkerOptions:  # noqa: ANN401
+    from pulse.cli.worker.worker_options import WorkerOptions
 
     session: Session = ctx.obj
     flags = {name: given.pop(name, None) for name in SETTINGS}
     flags = {
         name: value for name, value in flags.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    return Plan(
+    return WorkerOptions(
         app=app,
-        # The environment is the application's to read: what its code says wins over that, but not over a flag.
+        # Variables are not included, because the application reads them: its code wins over variables, but not flags.
         overrides=flags | {name: session.given[name] for name in session.flags},
         topics=tuple(name.strip() for names in topics for name in names.split(",") if name.strip()),
         as_json=session.as_json,

@@ -1,7 +1,7 @@
-"""How does a worker follow the code while it is being written?
+"""How does a worker restart when code changes?
 
-This process runs none of that code. It looks at the files, keeps a worker as a child, and starts a new one when a file
-has changed. So code that does not even import stops nothing here: its error is shown, and the next change is awaited.
+This process runs none of that code. It watches the files, keeps a worker as a child, and starts a new one when a file
+has changed. So code that cannot be imported does not end this process: its error is shown until the next change.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pulse.cli.exit_codes import OK, REFUSED
-from pulse.cli.output import say
+from pulse.cli.output import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pulse.cli.worker.plan import Plan
+    from pulse.cli.worker.worker_options import WorkerOptions
 
-LOOK_EVERY = 0.5  # seconds
+CHECK_EVERY = 0.5  # seconds
 END_PATIENCE = 30.0  # seconds; its grace is short, but its last reports may take a while
-LONG_LIFE = 10.0  # seconds, after which being killed is news
-LONGEST_WAIT = 30.0  # seconds before a worker that is killed again and again is started again
-SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+LONG_LIFE = 10.0  # seconds, after which a worker that is killed is restarted at once
+MAX_WAIT = 30.0  # seconds before a worker that is killed repeatedly is started again
+SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 
 
-def watch(plan: Plan) -> int:
-    """Keep a worker on the newest code until told to stop; answers with the exit code."""
-    with obey_signals() as reloader:
-        return reloader.run(plan)
+def watch(options: WorkerOptions) -> int:
+    """Run a worker with the newest code until a signal comes, and return the exit code."""
+    with handle_signals() as reloader:
+        return reloader.run(options)
 
 
 @contextmanager
-def obey_signals() -> Iterator[Reloader]:
-    """A reloader that hears SIGINT and SIGTERM, from before it has a child until after."""
+def handle_signals() -> Iterator[Reloader]:
+    """Yield a reloader that handles SIGINT and SIGTERM, before, while and after it has a child."""
     reloader = Reloader()
-    before = {number: signal.signal(number, reloader.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, reloader.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield reloader
     finally:
@@ -57,79 +57,81 @@ class Reloader:
     def __init__(self) -> None:
         self._child: Child | None = None
         self._signals = 0
-        self._deaths = 0  # by a signal, in a row
-        self._is_told_to_stop = threading.Event()
+        self._deaths = 0  # how many times in a row a worker was killed by a signal
+        self._stop_requested = threading.Event()
 
-    def hear(self, _number: int, _frame: object) -> None:
-        """The first one ends the loop below, which tells the child. The second hurries it, the third kills it."""
+    def on_signal(self, _number: int, _frame: object) -> None:
+        """End the loop of `run` and with it the child, gently. A second signal hurries the child, a third kills it."""
         self._signals += 1
-        self._is_told_to_stop.set()
+        self._stop_requested.set()
         if self._signals > 1:
-            if self._child is None:  # nothing is left but to wait for somebody else
+            if self._child is None:  # there is no child to end, so this process is waiting for something else
                 raise KeyboardInterrupt
-            self._child.tell(signal.SIGTERM if self._signals == 2 else signal.SIGKILL)
+            self._child.send_signal(signal.SIGTERM if self._signals == 2 else signal.SIGKILL)
 
-    def run(self, plan: Plan) -> int:
-        files = Files(places_of(plan.app))
-        while not self._is_told_to_stop.is_set():
-            self._child, started_at = Child(plan), time.monotonic()
-            if changed := self._until_changed(files):
-                say(f"\n{_listed(changed)} changed: starting again.", to_stderr=True)
-                forget_compiled(changed)
-                plan = replace(plan, is_again=self._child.exit_code is None)
-            elif not self._is_told_to_stop.is_set():
+    def run(self, options: WorkerOptions) -> int:
+        files = Files(source_folders(options.app))
+        while not self._stop_requested.is_set():
+            self._child, started_at = Child(options), time.monotonic()
+            if changed := self._wait_for_change(files):
+                print_text(f"\n{_list_names(changed)} changed: restarting.", to_stderr=True)
+                delete_bytecode(changed)
+                options = replace(options, is_again=self._child.exit_code is None)
+            elif not self._stop_requested.is_set():
                 self._wait_after_death(time.monotonic() - started_at)
-                plan = replace(plan, is_again=True)
+                options = replace(options, is_again=True)
             self._child.end()
             self._child = None
         return OK if self._signals == 1 else REFUSED
 
-    def _until_changed(self, files: Files) -> list[Path]:
-        """Which files did; none if we are to stop, or the worker was killed."""
+    def _wait_for_change(self, files: Files) -> list[Path]:
+        """Wait until files change, and return them, or none if a stop was requested or the worker was killed."""
         assert self._child
-        has_told = False
-        while not self._is_told_to_stop.wait(LOOK_EVERY):
-            if changed := files.look():
+        is_printed = False
+        while not self._stop_requested.wait(CHECK_EVERY):
+            if changed := files.find_changes():
                 return changed
             code = self._child.exit_code
-            if code is not None and code <= 0:  # only a signal ends a worker like that, never the code it runs
+            if code is not None and code <= 0:  # it was ended by a signal, not by the code that it runs
                 return []
-            if not has_told and code is not None:
-                say(f"The worker has ended with exit code {code}. Waiting for a file to change.", to_stderr=True)
-                has_told = True
+            if not is_printed and code is not None:
+                print_text(f"The worker has ended with exit code {code}. Waiting for a file to change.", to_stderr=True)
+                is_printed = True
         return []
 
     def _wait_after_death(self, lived: float) -> None:
-        """The first of a row is followed at once, the others after a while that grows."""
+        """Wait before the next start: not after the first death in a row, then longer and longer."""
         assert self._child
         self._deaths = 1 if lived > LONG_LIFE else self._deaths + 1
-        delay = min(2.0 ** (self._deaths - 2), LONGEST_WAIT) if self._deaths > 1 else 0.0
-        name = signal.Signals(-(self._child.exit_code or -signal.SIGTERM)).name  # told politely, it ends with 0
-        say(f"The worker was ended by {name}: starting again{f' in {delay:.0f} s' if delay else ''}.", to_stderr=True)
-        self._is_told_to_stop.wait(delay)
+        delay = min(2.0 ** (self._deaths - 2), MAX_WAIT) if self._deaths > 1 else 0.0
+        name = signal.Signals(-(self._child.exit_code or -signal.SIGTERM)).name  # after a SIGTERM it exits with 0
+        print_text(
+            f"The worker was ended by {name}: starting again{f' in {delay:.0f} s' if delay else ''}.", to_stderr=True
+        )
+        self._stop_requested.wait(delay)
 
 
 class Child:
-    """A worker in a process of its own. It ends with us: it holds the other end of a pipe that is never written to."""
+    """A worker in a process of its own. It ends with this process, because a pipe between them then closes."""
 
-    def __init__(self, plan: Plan) -> None:
-        theirs, ours = os.pipe()
-        command = [sys.executable, "-P", "-m", "pulse.cli.worker.reload_child", plan.app, str(theirs)]
-        self._process = subprocess.Popen(command, pass_fds=[theirs])
-        os.close(theirs)
-        self._pipe: IO[bytes] = os.fdopen(ours, "wb", buffering=0)
-        with suppress(BrokenPipeError):  # it has ended already; its exit code will tell
-            self._pipe.write(pickle.dumps(replace(plan, is_child=True)))
+    def __init__(self, options: WorkerOptions) -> None:
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "pulse.cli.worker.reload_child", options.app, str(read_end)]
+        self._process = subprocess.Popen(command, pass_fds=[read_end])
+        os.close(read_end)
+        self._pipe: IO[bytes] = os.fdopen(write_end, "wb", buffering=0)
+        with suppress(BrokenPipeError):  # the child has ended already, and its exit code says why
+            self._pipe.write(pickle.dumps(replace(options, is_child=True)))
 
     @property
     def exit_code(self) -> int | None:
         return self._process.poll()
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
 
     def end(self) -> None:
-        self.tell(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
         try:
             self._process.wait(END_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -139,21 +141,21 @@ class Child:
 
 
 class Files:
-    """The Python files at some places, and when each was last written."""
+    """The Python files in some folders, and when each was last written."""
 
-    def __init__(self, places: Iterable[Path]) -> None:
-        self._places = list(places)
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = list(folders)
         self._times = self._read()
 
-    def look(self) -> list[Path]:
-        """Those that came, went or changed since the last look."""
+    def find_changes(self) -> list[Path]:
+        """Return the files that were added, removed or changed since the last call."""
         before, self._times = self._times, self._read()
         return sorted({path for path, _ in before.items() ^ self._times.items()})
 
     def _read(self) -> dict[Path, int]:
         times = {}
-        for path in {file for place in self._places for file in _python_files(place)}:
-            with suppress(OSError):  # gone since it was listed
+        for path in {file for folder in self._folders for file in _python_files(folder)}:
+            with suppress(OSError):  # removed since it was listed
                 times[path] = path.stat().st_mtime_ns
         return times
 
@@ -165,40 +167,43 @@ def _python_files(place: Path) -> Iterator[Path]:
         folders[:] = [
             name
             for name in folders
-            if not name.startswith(".") and name not in SKIPPED and not Path(folder, name, "pyvenv.cfg").exists()
+            if not name.startswith(".")
+            and name not in SKIPPED_FOLDERS
+            and not Path(folder, name, "pyvenv.cfg").exists()
         ]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
-def is_there(module: str) -> bool:
-    """Tell whether there is a file of this name, or a package or module that it begins with, without importing it."""
+def module_exists(module: str) -> bool:
+    """Tell whether there is such a file, or the outermost package or module of the name, without importing it."""
     if module.endswith(".py"):
         return Path(module).is_file()
     outermost = module.partition(".")[0]
     return PathFinder.find_spec(outermost, [str(Path.cwd()), *sys.path]) is not None
 
 
-def places_of(app: str) -> list[Path]:
-    """Where the code of `module:app` or `file.py:app` is: the current folder, and its own if that is elsewhere."""
+def source_folders(app: str) -> list[Path]:
+    """Return the folders with the code of an app: the current one, and its own if that is elsewhere."""
     here = Path.cwd()
     module = app.partition(":")[0]
     if module.endswith(".py"):
         own = Path(module).resolve().parent
     else:
-        # Found and not imported, so only the outermost package is looked for.
+        # Only the outermost package can be found without importing anything.
         spec = PathFinder.find_spec(module.partition(".")[0], [str(here), *sys.path])
         own = Path(spec.origin).resolve() if spec and spec.origin and spec.has_location else here
         own = own.parent if own.name == "__init__.py" else own
     return [here] if own.is_relative_to(here) else [here, own]
 
 
-def forget_compiled(files: Iterable[Path]) -> None:
-    """Python compares seconds and sizes, so of two quick changes it could run the first."""
+def delete_bytecode(files: Iterable[Path]) -> None:
+    """Delete the compiled files. Python compares only seconds and sizes, so after two quick changes it could run the
+    first."""
     for file in files:
         with suppress(OSError):
             Path(cache_from_source(str(file))).unlink(missing_ok=True)
 
 
-def _listed(files: list[Path]) -> str:
+def _list_names(files: list[Path]) -> str:
     names = [os.path.relpath(file) for file in files]
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -1,4 +1,4 @@
-"""How does a worker live that was started by reload.py? As any other, and not longer than its parent."""
+"""How does a worker run that reload.py has started? Like any other, but it ends with its parent."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import time
 from pulse.cli.session import Session
 from pulse.model.errors import PulseError
 
-LAST_MOMENTS = 20.0  # seconds to drain once the parent is gone
+DRAIN_PATIENCE = 20.0  # seconds to drain once the parent is gone
 
 
 def main(pipe: int) -> None:
     os.set_inheritable(pipe, False)
     source = os.fdopen(pipe, "rb", buffering=0)
-    plan = pickle.load(source)  # noqa: S301  it is our own parent that writes it
+    options = pickle.load(source)  # noqa: S301  written by the parent, which is trusted
     threading.Thread(target=_end_with, args=(source.fileno(),), name="pulse parent watch", daemon=True).start()
-    session = Session(as_json=plan.as_json)
+    session = Session(as_json=options.as_json)
     try:
-        from pulse.cli.worker.process import work
+        from pulse.cli.worker.process import run_worker
 
-        work(plan)
+        run_worker(options)
     except PulseError as error:
         sys.exit(session.refuse(error))
 
 
 def _end_with(parent: int) -> None:
-    os.read(parent, 1)  # returns when nobody can write there any more
+    os.read(parent, 1)  # returns when the parent has ended and so closed its end of the pipe
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(LAST_MOMENTS)
+    time.sleep(DRAIN_PATIENCE)
     os._exit(1)
 
 

@@ -24,7 +24,7 @@ from pulse.version import __version__
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from pulse.links.link import Producing
+    from pulse.links.link import ProducerLink
 
 log = logging.getLogger("pulse.mcp")
 
@@ -34,7 +34,7 @@ INTERNAL = {"code": "internal", "message": "Pulse failed; the log of `pulse mcp`
 class McpDoor:
     """Serves the tools over one link. Alarms belong to the owner of the caller's token; without a token, to `owner`."""
 
-    def __init__(self, link: Producing, *, owner: str) -> None:
+    def __init__(self, link: ProducerLink, *, owner: str) -> None:
         self._link = link
         self._owner = owner
         self._tools = {tool.name: tool for tool in TOOLS}

@@ -22,7 +22,7 @@ from pulse.model.tokens import Right
 
 if TYPE_CHECKING:
     from pulse.doors.access import Caller
-    from pulse.links.link import Producing
+    from pulse.links.link import ProducerLink
     from pulse.model.alarms import Alarm
     from pulse.model.jobs import Job
 
@@ -184,7 +184,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 class ToolContext(NamedTuple):
     """The caller of a tool, the owner of its alarms, and the link that the tool uses."""
 
-    link: Producing
+    link: ProducerLink
     caller: Caller
     owner: str
 

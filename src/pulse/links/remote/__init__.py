@@ -1,1 +1,1 @@
-"""The client of a server, over gRPC."""
+"""Connects the SDK to a server over gRPC."""

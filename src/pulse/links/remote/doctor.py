@@ -1,4 +1,4 @@
-"""What can be seen of an installation through its servers? That they answer, their releases, and who is connected."""
+"""How is an installation examined through its servers? By their answers, releases and connected workers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def examine(settings: Settings) -> list[Finding]:
         found = judge.judge_servers(seen, __version__)
         if all(server.version is None for server in seen):
             return found
-        return found + await _workers(RemoteEngine(servers))
+        return found + await _judge_workers(RemoteEngine(servers))
 
 
 async def _ask(server: Server) -> ServerSeen:
-    """Each of them by itself: what one of them answers says nothing about the next."""
+    """Ask one server for its release, without falling back to another."""
     try:
         info = await server.info.GetServerInfo(pb.GetServerInfoRequest(), timeout=PATIENCE, wait_for_ready=True)
     except grpc.aio.AioRpcError as error:
@@ -42,8 +42,8 @@ async def _ask(server: Server) -> ServerSeen:
     return ServerSeen(server.target, info.version)
 
 
-async def _workers(engine: RemoteEngine) -> list[Finding]:
+async def _judge_workers(engine: RemoteEngine) -> list[Finding]:
     try:
         return judge.judge_workers(await engine.workers.list(), {}, __version__)
-    except PulseError as error:  # a token without the scope, say
-        return [judge.warn("workers", f"they could not be looked at: {error}")]
+    except PulseError as error:  # such as a token without the scope
+        return [judge.warn("workers", f"workers could not be listed: {error}")]

@@ -1,4 +1,4 @@
-"""What does a server's refusal mean here? The same error that the engine in this process would have raised."""
+"""Which error does a server's refusal become? The one that an engine in this process would have raised."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ BY_STATUS: dict[grpc.StatusCode, type[PulseError]] = {
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: errors.Conflict,
 }
-INTERNAL = "internal"  # a mistake of the server's, which has answered; without the code it is the connection's
-TOO_LARGE = "larger than max"  # as gRPC itself says it, on whichever side
+INTERNAL = "internal"  # a bug of the server, which did answer; without this code the connection failed
+TOO_LARGE = "larger than max"  # part of gRPC's own message, on either side
 
 
 def read_error(error: grpc.aio.AioRpcError) -> PulseError:
-    """By the code that came with it; by its status if there is none, or none that this release knows."""
+    """Return the error for the code that came with it, or for its gRPC status if the code is not known here."""
     code = dict(error.trailing_metadata() or ()).get("pulse-error")
     if code is None and TOO_LARGE in (error.details() or ""):
-        words = f"{error.details()}: send it in parts, or raise PULSE_MESSAGE_LIMIT on both sides"
-        return make_error(errors.BatchTooLarge, words)
+        text = f"{error.details()}: send it in parts, or raise PULSE_MESSAGE_LIMIT on both sides"
+        return make_error(errors.BatchTooLarge, text)
     kind = PulseError if code == INTERNAL else KINDS.get(str(code)) or BY_STATUS.get(error.code(), ServerUnreachable)
     return make_error(kind, error.details() or error.code().name)
 
 
 def make_error(kind: type[PulseError], message: str) -> PulseError:
-    """With the words it came with: its own constructor would say them anew from what is not here."""
+    """Make an error with the server's message. Its own constructor would need values that are not known here."""
     made = kind.__new__(kind)
     Exception.__init__(made, message)
     return made

@@ -1,4 +1,4 @@
-"""How does an operator act on jobs through a server? In the words of engine.jobs, so that commands need not know."""
+"""How do operators read and change jobs through a server? With the methods of engine.jobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pulse.model.workers import WorkerSeen
     from pulse.settings import Settings
 
-SLOW = 60.0  # seconds for what may touch ten thousand rows
+SLOW = 60.0  # seconds for calls that may touch ten thousand rows
 
 
 class RemoteEngine:
-    """As much of the engine as operators use."""
+    """The part of a server's engine that operators use."""
 
     def __init__(self, servers: Servers) -> None:
         self.jobs = RemoteJobs(servers)
@@ -75,12 +75,12 @@ class RemoteJobs:
     async def cancel_many(self, job_ids: Sequence[UUID], *, reason: str = "") -> Outcomes:
         request = pb.CancelJobsRequest(ids=[str(job_id) for job_id in job_ids], reason=reason)
         answer = await self._servers.call(lambda server: server.operate.CancelJobs, request, timeout=SLOW)
-        return _outcomes(job_ids, answer)
+        return _read_outcomes(job_ids, answer)
 
     async def replay_many(self, job_ids: Sequence[UUID]) -> Outcomes:
         request = pb.ReplayJobsRequest(ids=[str(job_id) for job_id in job_ids])
         answer = await self._servers.call(lambda server: server.operate.ReplayJobs, request, timeout=SLOW)
-        return _outcomes(job_ids, answer)
+        return _read_outcomes(job_ids, answer)
 
     async def run_now(self, job_id: UUID) -> Job:
         request = pb.RunJobNowRequest(id=str(job_id))
@@ -104,12 +104,12 @@ class RemoteJobs:
         return bool((await self._servers.call(lambda server: server.operate.ResumeTopic, request)).was_paused)
 
     async def pauses(self) -> list[Pause]:
-        return [convert.read_pause(pause) for pause in (await self._topics()).pauses]
+        return [convert.read_pause(pause) for pause in (await self._list_topics()).pauses]
 
     async def counts(self) -> list[TopicCount]:
-        return [convert.read_topic(topic) for topic in (await self._topics()).topics]
+        return [convert.read_topic(topic) for topic in (await self._list_topics()).topics]
 
-    async def _topics(self) -> pb.ListTopicsResponse:
+    async def _list_topics(self) -> pb.ListTopicsResponse:
         found: pb.ListTopicsResponse = await self._servers.call(
             lambda server: server.operate.ListTopics, pb.ListTopicsRequest()
         )
@@ -134,7 +134,7 @@ class RemoteStatistics:
         return convert_watching.read_overview(answer)
 
 
-def _outcomes(job_ids: Sequence[UUID], answer: pb.ActResponse) -> Outcomes:
+def _read_outcomes(job_ids: Sequence[UUID], answer: pb.ActResponse) -> Outcomes:
     refused = {
         refusal.id: make_error(KINDS.get(refusal.code, Conflict), refusal.message) for refusal in answer.refusals
     }

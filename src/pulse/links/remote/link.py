@@ -1,4 +1,4 @@
-"""How does the SDK reach the jobs through a server? The link's words as calls, each repeated until it is answered."""
+"""How does the SDK use an engine behind a server? By gRPC calls, each of which is repeated until it is answered."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 20.0  # seconds a server waits for a job within one call
-WORK_TIMEOUT = 4.0  # seconds for one try: a worker that stops must get to ask a second server
-PART = 1 << 20  # bytes of results or progress in one call, or one item that is larger
+MAX_WAIT = 20.0  # seconds that a server waits for a job within one call
+WORK_TIMEOUT = 4.0  # seconds for one try, so that a worker which stops has time to try a second server
+PART_SIZE = 1 << 20  # bytes of results or progress in one call; a single item may be larger
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def open_remote(settings: Settings) -> AsyncIterator[RemoteLink]:
 
 
 class RemoteLink:
-    """The servers, said in the link's words."""
+    """A link to the servers of a URL."""
 
     def __init__(self, servers: Servers, settings: Settings, info: pb.ServerInfo) -> None:
         self._servers = servers
@@ -68,7 +68,7 @@ class RemoteLink:
         self._schedules = RemoteSchedules(servers)
         self._alarms = RemoteAlarms(servers)
 
-    # --- producing
+    # --- for programs that enqueue
 
     @property
     def schedules(self) -> RemoteSchedules:
@@ -79,15 +79,17 @@ class RemoteLink:
         return self._alarms
 
     def start_notifying(self) -> None:
-        """The server tells others of what is enqueued."""
+        """Do nothing: the server notifies others of the jobs that are enqueued."""
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """Ids are minted here, so that a call whose answer was lost can be repeated."""
+        """Submit jobs. Their ids are minted here, so that a call whose answer was lost can be repeated."""
         minted = self._mint.ids([bucket_of_topic(job.routed_topic, self._buckets) for job in jobs])
-        named = [job if job.id else msgspec.structs.replace(job, id=own) for job, own in zip(jobs, minted, strict=True)]
-        request = pb.SubmitJobsRequest(jobs=[convert.write_new_job(job) for job in named])
-        # One message, because it is one transaction: all of them are there, or none.
-        if len(named) > 1 and (size := request.ByteSize()) > self._message_limit:
+        with_ids = [
+            job if job.id else msgspec.structs.replace(job, id=own_id) for job, own_id in zip(jobs, minted, strict=True)
+        ]
+        request = pb.SubmitJobsRequest(jobs=[convert.write_new_job(job) for job in with_ids])
+        # The jobs must fit into one message, because one transaction enqueues all of them or none.
+        if len(with_ids) > 1 and (size := request.ByteSize()) > self._message_limit:
             raise BatchTooLarge("bytes of jobs", size, self._message_limit)
         answer = await self._servers.call(lambda server: server.jobs.SubmitJobs, request)
         return [Submitted(convert.read_id(job.id), job.created) for job in answer.jobs]
@@ -100,7 +102,7 @@ class RemoteLink:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
         while True:
-            patience = max(0.0, min(LONGEST_WAIT, give_up_at - loop.time()))
+            patience = max(0.0, min(MAX_WAIT, give_up_at - loop.time()))
             request = pb.WaitJobRequest(id=str(job_id), patience=convert.write_length(timedelta(seconds=patience)))
             answer = await self._servers.call(lambda server: server.jobs.WaitJob, request, timeout=patience + 10)
             job = convert.read_job(answer)
@@ -116,11 +118,11 @@ class RemoteLink:
         answer = await self._servers.call(lambda server: server.operate.ExplainJob, request)
         return convert_watching.read_explanation(answer)
 
-    # --- working
+    # --- for workers
 
     @property
     def metrics(self) -> None:
-        """The servers have them."""
+        """Return None: the servers have the metrics."""
 
     def start(self, state: WorkerState) -> None:
         self._worker = state.name
@@ -128,13 +130,15 @@ class RemoteLink:
         self._streaming = asyncio.create_task(self._stream.run(), name="pulse stream")
 
     async def check(self) -> None:
-        """Ready is who holds a stream: a server that answers and sends nothing would look the same."""
+        """Raise unless a stream is open. That a server answers is not enough: without a stream it sends no jobs."""
         if self._stream is None or not self._stream.is_open:
             raise ServerUnreachable("no stream of jobs is open")
 
     async def check_access(self, worker: str, topics: Sequence[str]) -> None:
-        """Send a heartbeat for nothing: it asks for the right to work on these topics, and changes nothing. Servers of
-        an older release ask for the right to work on any."""
+        """Send a heartbeat without leases. It requires the right to work on these topics, and changes nothing.
+
+        Servers of an older release require only the right to work on any topic.
+        """
         request = pb.HeartbeatRequest(worker=worker, topics=topics)
         await self._servers.call(lambda server: server.work.Heartbeat, request)
 
@@ -142,7 +146,7 @@ class RemoteLink:
         self._listener = listener
 
     def on_dead_letter(self, listener: Callable[[UUID], None]) -> None:
-        """The duties are the servers', which tell one worker of each dead letter they find."""
+        """Call `listener` with dead letters. The servers find them, and notify one worker of each."""
         self._on_dead_letter = listener
 
     async def get_dead_letter(self, job_id: UUID) -> Job | None:
@@ -151,7 +155,7 @@ class RemoteLink:
         return convert.read_job(answer.job) if answer.HasField("job") else None
 
     async def ready_topics(self, topics: Sequence[str]) -> list[str]:
-        """Nothing has to be asked: what is there comes."""
+        """Return nothing: the server sends jobs by itself."""
         return []
 
     async def claim(self, topic: str, *, worker: str, slots: int) -> Batch:
@@ -178,7 +182,7 @@ class RemoteLink:
         request = pb.ReportResultsRequest(
             worker=self._worker, reports=[convert.write_report(report) for report in reports], credit=credit
         )
-        # To where the stream is, if it is: the places that became free are news there only.
+        # The server that holds the stream is asked first, because only it uses the credit.
         first = self._stream.server if self._stream else None
         answer = await self._servers.call(
             lambda server: server.work.ReportResults, request, timeout=WORK_TIMEOUT, first=first
@@ -205,7 +209,7 @@ class RemoteLink:
             lambda server: server.work.ReleaseJobs, request, timeout=WORK_TIMEOUT, first=first
         )
         if self._stream is not None:
-            self._stream.say_credit()
+            self._stream.send_credit()
         return _read_answers(answer)
 
     @asynccontextmanager
@@ -224,23 +228,23 @@ class RemoteLink:
                 await self._streaming
 
 
-def _read_answers(response: Any) -> list[ReportStatus]:  # noqa: ANN401  one of four that have answers and refusals
-    """Return the answers, or raise the first refusal: whoever sent the batch halves it until only that item is left."""
+def _read_answers(response: Any) -> list[ReportStatus]:  # noqa: ANN401  four responses have answers and refusals
+    """Return the answers, or raise the first refusal: the caller halves the batch until only that item is left."""
     for refusal in response.refusals:
         raise make_error(KINDS.get(refusal.code, InvalidInput), refusal.message)
     return convert.read_answers(response.answers)
 
 
 def _by_size(items: Sequence[T], size_of: Callable[[T], int]) -> list[list[T]]:
-    """In messages that no server refuses for their size."""
+    """Split items into parts small enough for any server."""
     parts: list[list[T]] = [[]]
     size = 0
     for item in items:
-        own = size_of(item)
-        size += own
-        if size > PART and parts[-1]:
+        item_size = size_of(item)
+        size += item_size
+        if size > PART_SIZE and parts[-1]:
             parts.append([])
-            size = own
+            size = item_size
         parts[-1].append(item)
     return parts
 
@@ -250,7 +254,7 @@ def _size_of_report(report: Report) -> int:
 
 
 def _size(text: str) -> int:
-    """The bytes it takes, or more: to count them costs as much as to write them."""
+    """Return the number of bytes of a text, or more: counting them exactly costs as much as writing them."""
     return len(text) if text.isascii() else 4 * len(text)
 
 
@@ -260,7 +264,7 @@ class RemoteHeartbeats:
     def __init__(self, servers: Servers, link: RemoteLink) -> None:
         self._servers = servers
         self._link = link
-        self._timeout = min(5.0, link.lease / 6)  # so that two servers can be asked within a beat's patience
+        self._timeout = min(5.0, link.lease / 6)  # so that two servers can be tried in the time for one heartbeat
 
     async def heartbeat(self, leases: Sequence[Lease]) -> list[ReportStatus]:
         request = pb.HeartbeatRequest(worker=self._link.worker, leases=[convert.write_lease(lease) for lease in leases])
@@ -268,4 +272,4 @@ class RemoteHeartbeats:
         return _read_answers(answer)
 
     async def rest(self) -> None:
-        """An idle channel costs a server next to nothing."""
+        """Keep the channels open: an idle one costs a server next to nothing."""

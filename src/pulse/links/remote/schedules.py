@@ -1,6 +1,7 @@
-"""How are schedules used through a server? In the words of engine.schedules, so that nobody need know.
+"""How are schedules used through a server? With the methods of engine.schedules.
 
-What a field of a message cannot say is refused here, by the engine's own checks: a limit of 0 would be the default.
+Values that a message cannot carry are refused here, by the engine's own checks: a limit of 0, for example, would be
+read as the default.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pulse.model.schedules import Backfill, Declared, Fire, NewSchedule, Schedule, SyncReport
     from pulse.timing.cron import Occurrence
 
-SLOW = 60.0  # seconds for what may touch ten thousand rows
+SLOW = 60.0  # seconds for calls that may touch ten thousand rows
 
 
 class RemoteSchedules:
@@ -36,7 +37,7 @@ class RemoteSchedules:
     # --- reading
 
     async def get(self, name: str | UUID) -> Schedule:
-        request = pb.GetScheduleRequest(name=_named(name))
+        request = pb.GetScheduleRequest(name=_write_name(name))
         return wire.read_schedule(await self._call(lambda service: service.GetSchedule, request))
 
     async def list_page(
@@ -46,17 +47,17 @@ class RemoteSchedules:
         filtering = wire.write_schedule_filter(wanted or ScheduleFilter())
         request = pb.ListSchedulesRequest(filter=filtering, after=after or "", limit=limit)
         answer = await self._call(lambda service: service.ListSchedules, request, timeout=SLOW)
-        return SchedulePage([wire.read_schedule(each) for each in answer.schedules], _next(answer))
+        return SchedulePage([wire.read_schedule(each) for each in answer.schedules], _read_next(answer))
 
     async def fires(self, name: str | UUID, *, after: str | None = None, limit: int = 50) -> FirePage:
         check_limit(limit)
-        request = pb.ListFiresRequest(name=_named(name), after=after or "", limit=limit)
+        request = pb.ListFiresRequest(name=_write_name(name), after=after or "", limit=limit)
         answer = await self._call(lambda service: service.ListFires, request)
-        return FirePage([wire.read_fire(fire) for fire in answer.fires], _next(answer))
+        return FirePage([wire.read_fire(fire) for fire in answer.fires], _read_next(answer))
 
     async def preview(self, name: str | UUID, *, n: int = 10) -> list[Occurrence]:
         check_preview(n)
-        return await self._preview(pb.PreviewScheduleRequest(name=_named(name), n=n))
+        return await self._preview(pb.PreviewScheduleRequest(name=_write_name(name), n=n))
 
     async def preview_new(self, new: NewSchedule, *, n: int = 10) -> list[Occurrence]:
         check_preview(n)
@@ -74,22 +75,22 @@ class RemoteSchedules:
         return wire.read_schedule(answer.schedule), answer.created
 
     async def edit(self, name: str | UUID, changes: Mapping[str, Any]) -> Schedule:
-        request = pb.EditScheduleRequest(name=_named(name), definition=wire.write_changes(changes), fields=changes)
+        request = pb.EditScheduleRequest(name=_write_name(name), definition=wire.write_changes(changes), fields=changes)
         return wire.read_schedule(await self._call(lambda service: service.EditSchedule, request))
 
     async def pause(self, name: str | UUID, *, reason: str = "") -> Schedule:
         if reason:
             check_text("reason", reason, 2_000)
-        request = pb.PauseScheduleRequest(name=_named(name), reason=reason)
+        request = pb.PauseScheduleRequest(name=_write_name(name), reason=reason)
         return wire.read_schedule(await self._call(lambda service: service.PauseSchedule, request))
 
     async def resume(self, name: str | UUID) -> Schedule:
-        request = pb.ResumeScheduleRequest(name=_named(name))
+        request = pb.ResumeScheduleRequest(name=_write_name(name))
         return wire.read_schedule(await self._call(lambda service: service.ResumeSchedule, request))
 
     async def delete(self, name: str | UUID) -> Schedule:
-        """By its id: where the answer is lost, the next try must not find another one under its name. That it then
-        finds none is what was wanted."""
+        """Delete a schedule by its id: if the answer is lost, a repeated call must not delete a newer one of that name.
+        If the repeated call finds no schedule, the first one has deleted it."""
         schedule = await self.get(name)
         request = pb.DeleteScheduleRequest(name=str(schedule.id))
         try:
@@ -100,9 +101,9 @@ class RemoteSchedules:
     # --- firing by hand
 
     async def trigger(self, name: str | UUID, *, job_id: UUID | None = None) -> Fire:
-        """The job's id is minted here, so that a call whose answer was lost can be repeated."""
+        """Make a job now. Its id is minted here, so that a call whose answer was lost can be repeated."""
         own = job_id or self._mint.ids([0])[0]
-        request = pb.TriggerScheduleRequest(name=_named(name), id=str(own))
+        request = pb.TriggerScheduleRequest(name=_write_name(name), id=str(own))
         return wire.read_fire(await self._call(lambda service: service.TriggerSchedule, request))
 
     async def backfill(
@@ -110,7 +111,7 @@ class RemoteSchedules:
     ) -> Backfill:
         check_stretch(start, end, limit)
         request = pb.BackfillScheduleRequest(
-            name=_named(name),
+            name=_write_name(name),
             start=convert.write_instant(start),
             end=convert.write_instant(end),
             limit=limit,
@@ -118,7 +119,7 @@ class RemoteSchedules:
         )
         return wire.read_backfill(await self._call(lambda service: service.BackfillSchedule, request, timeout=SLOW))
 
-    # --- what code declares
+    # --- declared schedules
 
     async def sync(
         self,
@@ -144,9 +145,9 @@ class RemoteSchedules:
         return await self._servers.call(lambda server: pick(server.schedules), request, timeout=timeout)
 
 
-def _named(name: str | UUID) -> str:
+def _write_name(name: str | UUID) -> str:
     return str(name) if isinstance(name, UUID) else check_name("schedule", name)
 
 
-def _next(answer: Any) -> str | None:  # noqa: ANN401
+def _read_next(answer: Any) -> str | None:  # noqa: ANN401
     return convert.read_text(answer, "next")

@@ -1,7 +1,7 @@
-"""How is a server called, and who is asked when it does not answer?
+"""How is a server called, and which one is tried next if it does not answer?
 
-The URL may name several servers. All of them speak for the same database, so any of them will do: one is used until it
-fails, then the next. Every call of ours can be repeated without harm, so a call is tried until its patience runs out.
+The URL may name several servers. All of them use the same database, so any of them will do: one is used until it fails,
+then the next. Every call can be repeated without harm, so it is repeated until PULSE_PATIENCE has passed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger("pulse.link")
 T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0  # seconds for one try
-WORTH_ANOTHER_TRY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+RETRIED_STATUSES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 
 
 class Server:
-    """One server of the URL: a channel, opened when first used, and the services behind it."""
+    """One server of the URL: a channel, which opens when it is first used, and the services behind it."""
 
     def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
         self.target = target
@@ -56,15 +56,15 @@ class Servers:
 
     def __init__(self, settings: Settings) -> None:
         _refuse_after_fork()
-        named = parse_server_url(settings.server_url or "")
+        url = parse_server_url(settings.server_url or "")
         self._patience = settings.patience.total_seconds()
         self._metadata = (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
         self._servers = [
-            Server(str(address), _channel(str(address), settings, is_secure=named.is_secure))
-            for address in named.addresses
+            Server(str(address), _open_channel(str(address), settings, is_secure=url.is_secure))
+            for address in url.addresses
         ]
-        random.shuffle(self._servers)  # so that a fleet spreads over them
-        self._at = 0
+        random.shuffle(self._servers)  # so that many workers spread over the servers
+        self._position = 0
         self._backoff = Backoff()
 
     async def __aenter__(self) -> Self:
@@ -75,7 +75,7 @@ class Servers:
 
     @property
     def current(self) -> Server:
-        return self._servers[self._at]
+        return self._servers[self._position]
 
     @property
     def all(self) -> list[Server]:
@@ -89,9 +89,9 @@ class Servers:
         return len(self._servers)
 
     def give_up(self, server: Server) -> None:
-        """It does not answer: the next one is asked from now on, unless someone has changed already."""
+        """Use the next server from now on, because this one does not answer, unless another is in use already."""
         if server is self.current:
-            self._at = (self._at + 1) % len(self._servers)
+            self._position = (self._position + 1) % len(self._servers)
 
     async def call(
         self,
@@ -101,7 +101,7 @@ class Servers:
         timeout: float = CALL_TIMEOUT,
         first: Server | None = None,
     ) -> Any:  # noqa: ANN401
-        """The answer of the first server that gives one; `first` is asked before the others."""
+        """Return the answer of the first server that gives one; `first` is asked before the others."""
         give_up_at = time.monotonic() + self._patience
         failures = 0
         while True:
@@ -116,12 +116,15 @@ class Servers:
             await asyncio.sleep(delay)
 
     def _delay_after(self, error: grpc.aio.AioRpcError, server: Server, failures: int) -> float:
-        """How long to wait for the next try. None until each of them was asked; then longer and longer. One that says
-        we ask too often has answered, so it is asked again, a little later."""
+        """Return how many seconds to wait before the next try, or raise an error that is not worth another try.
+
+        It is 0 until every server was asked, then longer and longer. A server that answers that it gets too many
+        requests is asked again a little later.
+        """
         known = read_error(error)
         if isinstance(known, LimitReached):
             return self._backoff.delay(failures).total_seconds()
-        if error.code() not in WORTH_ANOTHER_TRY:
+        if error.code() not in RETRIED_STATUSES:
             raise known from None
         self.give_up(server)
         rounds = (failures - 1) // len(self._servers)
@@ -129,26 +132,26 @@ class Servers:
 
     def _unreachable(self, server: Server, error: grpc.aio.AioRpcError) -> Exception:
         known = read_error(error)
-        if not isinstance(known, ServerUnreachable):  # it answered: what stands behind it is away
+        if not isinstance(known, ServerUnreachable):  # the server answered, but its database did not
             return known
         return ServerUnreachable(f"no answer from pulsed at {server.target}: {error.details()}")
 
 
-_used_by: int | None = None  # the process that first used gRPC
+_used_by: int | None = None  # the id of the process that first used gRPC
 
 
 def _refuse_after_fork() -> None:
-    """gRPC does not survive a fork: what it started in the parent is not in the child, and using it crashes."""
+    """Refuse to use gRPC in a forked child: its threads stay in the parent, and using it without them crashes."""
     global _used_by
     _used_by = _used_by or os.getpid()
     if _used_by != os.getpid():
         raise ServerUnreachable(
-            "this process was forked from one that had spoken to the server already, which gRPC does not survive: "
+            "this process was forked from one that had used gRPC already, and gRPC does not work after a fork: "
             "fork before the first enqueue, or start processes with spawn or forkserver"
         )
 
 
-def _channel(target: str, settings: Settings, *, is_secure: bool) -> grpc.aio.Channel:
+def _open_channel(target: str, settings: Settings, *, is_secure: bool) -> grpc.aio.Channel:
     options = [
         ("grpc.max_send_message_length", settings.message_limit),
         ("grpc.max_receive_message_length", settings.message_limit),
@@ -158,7 +161,7 @@ def _channel(target: str, settings: Settings, *, is_secure: bool) -> grpc.aio.Ch
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        ("grpc.use_local_subchannel_pool", 1),  # a connection of one's own, so that a half-open one is not shared
+        ("grpc.use_local_subchannel_pool", 1),  # a separate connection, so that a half-open one is not shared
         ("grpc.enable_http_proxy", 0),
     ]
     if not is_secure:

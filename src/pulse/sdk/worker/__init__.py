@@ -1,1 +1,1 @@
-"""What runs inside a worker process."""
+"""Runs jobs in a worker process."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Handlers:
-    """Begins runs, and says when each has ended, with its report."""
+    """Starts handlers, and calls `ended` with each run whose handler has ended."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Handlers:
         self._loop = asyncio.get_running_loop()
         self._thread_ends: deque[tuple[Run, Report | None]] = deque()
         self._is_collecting = False
-        self._threads: ThreadPoolExecutor | None = None  # made when first needed, both
+        self._threads: ThreadPoolExecutor | None = None  # both are created when they are first needed
         self._processes: ProcessPool | None = None
 
     def begin(self, run: Run) -> None:
@@ -56,20 +56,22 @@ class Handlers:
         run.work = self._loop.create_task(self._run_on_loop(run))
 
     async def _run_on_loop(self, run: Run) -> None:
-        """An async handler, or whatever else has to be waited for. It sees to its own end: a callback would cost every
-        job another turn of the loop."""
+        """Run a handler that is awaited: an async one, or any other inside middlewares or in a process.
+
+        The task itself passes on that the run has ended: a callback would cost every job another turn of the loop.
+        """
         run.has_begun = True
         current.set(run.context)
         with self._traced(run) as span:
             try:
                 if run.may_begin:
-                    run.report = await self._report_of(run)
+                    run.report = await self._execute(run)
                 span.ends(run.report)
             except _TooLate:
                 span.ends(None)
             except BaseException as error:
                 if isinstance(error, GeneratorExit) and not _is_run_by_loop(run):
-                    raise  # nobody's handler: the loop is gone, and this is what is left of it being thrown away
+                    raise  # the loop is gone, and Python is disposing of this coroutine: no handler raised this
                 run.report = report_error(run.task, run.claim, error) if run.end_reason is None else None
                 span.ends(run.report, error)
         self._ended(run)
@@ -78,7 +80,7 @@ class Handlers:
         as_child = self._settings.trace_as_child
         return processing(run, worker=self._worker, redaction=self._redaction, as_child=as_child)
 
-    async def _report_of(self, run: Run) -> Report | None:
+    async def _execute(self, run: Run) -> Report | None:
         task = run.task
         if task.where == "process":
             return await self._process_pool().execute(run, lambda text: self._note(run, text))
@@ -92,27 +94,27 @@ class Handlers:
         return report_result(task, run.claim, result)
 
     async def _call_through(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """The handler inside the middlewares, the first one declared outermost."""
+        """Call the handler inside the middlewares, the first one declared outermost."""
 
         async def call() -> Any:  # noqa: ANN401
             if run.task.is_async:
                 return await run.task.function(*args, **kwargs)
-            here = copy_context()  # the job and the span, for the thread too
-            return await self._loop.run_in_executor(self._thread_pool(), here.run, _call, run, args, kwargs)
+            variables = copy_context()  # the current job and span, for the thread too
+            return await self._loop.run_in_executor(self._thread_pool(), variables.run, _call, run, args, kwargs)
 
         for middleware in reversed(self._app.middlewares):
             call = _around(middleware, run.context, call)
         return await call()
 
     def _run_in_thread(self, run: Run) -> None:
-        report = self._report_of_thread(run) if run.may_begin else None
+        report = self._execute_in_thread(run) if run.may_begin else None
         self._thread_ends.append((run, report))
-        if not self._is_collecting:  # cleared before the loop looks, so whoever finds it set is seen
+        if not self._is_collecting:  # the loop clears this before it reads the queue, so no run is missed
             self._is_collecting = True
-            with suppress(RuntimeError):  # the loop is closed: the worker has ended without us
+            with suppress(RuntimeError):  # the loop is closed: the worker ended without waiting for this thread
                 self._loop.call_soon_threadsafe(self._collect_threads)
 
-    def _report_of_thread(self, run: Run) -> Report:
+    def _execute_in_thread(self, run: Run) -> Report:
         task, claim = run.task, run.claim
         token = current.set(run.context)
         try:
@@ -137,7 +139,7 @@ class Handlers:
             self._ended(run)
 
     async def close(self) -> None:
-        """A thread cannot be ended; it is left to itself."""
+        """End the processes, and start no more threads. A thread that still runs cannot be ended and is left alone."""
         if self._processes is not None:
             await self._processes.close()
         if self._threads is not None:
@@ -155,12 +157,12 @@ class Handlers:
 
 
 class _TooLate(Exception):
-    """It stood in line for a thread until it was no longer ours to begin, so it is given back."""
+    """The run waited for a thread until it might no longer begin, so its job is given back."""
 
 
 def _is_run_by_loop(run: Run) -> bool:
-    """Whether this is a step of the run's own task. A coroutine that is closed is closed by somebody else."""
-    with suppress(RuntimeError):  # no loop runs
+    """Tell whether the run's own task is running this. If a coroutine is closed, some other code is running it."""
+    with suppress(RuntimeError):  # no loop is running
         return asyncio.current_task() is run.work
     return False
 
@@ -170,7 +172,7 @@ def _call(run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # no
         raise _TooLate
     try:
         return run.task.function(*args, **kwargs)
-    except StopIteration as error:  # a future refuses to carry it
+    except StopIteration as error:  # cannot be set as the exception of a future
         raise RuntimeError("the handler raised StopIteration") from error
 
 

@@ -1,4 +1,4 @@
-"""When are the hooks of an app called? At the beginning and the end of its worker, and for each dead letter."""
+"""When are the hooks of an app called? When its worker starts, when it stops, and for each dead letter."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-HOOKS_AT_ONCE = 16  # of dead letters: a thousand jobs may fail at once
+HOOKS_AT_ONCE = 16  # dead letters handled at once: a thousand jobs may fail together
 
 
 class Hooks:
-    """A context manager: startup hooks on the way in, shutdown hooks on the way out."""
+    """A context manager that calls startup hooks on entry and shutdown hooks on exit."""
 
     def __init__(self, app: Pulse, link: Link) -> None:
         self._app = app
@@ -41,14 +41,14 @@ class Hooks:
                 log.exception("a shutdown hook failed")
 
     def on_dead_letter(self, job_id: UUID) -> None:
-        """This job may be a dead letter: tell those who want to know, beside everything else."""
+        """Call the dead letter hooks with this job in the background, if it is a dead letter."""
         if self._app.dead_letter_hooks:
             task = asyncio.create_task(self._run_dead_letter_hooks(job_id))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     async def drain(self) -> None:
-        """Return once they have been told."""
+        """Return once the dead letter hooks that are running have ended."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _run_dead_letter_hooks(self, job_id: UUID) -> None:
@@ -59,12 +59,12 @@ class Hooks:
                         await _call(hook, job)
         except asyncio.CancelledError:
             raise
-        except BaseException:  # whatever a hook raises, its worker goes on
-            log.exception("a hook failed")
+        except BaseException:  # whatever a hook raises, the worker goes on
+            log.exception("a dead letter hook failed")
 
 
 async def _call(hook: Callable[..., Any], *args: object) -> None:
-    """Sync hooks on a thread: they may open connections, and the loop must turn."""
+    """Call a hook. Sync ones run on a thread: they may open connections, and must not block the loop."""
     if inspect.iscoroutinefunction(hook):
         await hook(*args)
     else:

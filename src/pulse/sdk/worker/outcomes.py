@@ -1,4 +1,4 @@
-"""What does a handler's end mean for its job? Whatever it returns or raises becomes one report."""
+"""What becomes of a job when its handler ends? Everything a handler returns or raises becomes one report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
     from pulse.sdk.task import Task
 
-_OURS = str(Path(__file__).parents[1])  # the SDK, whose frames tell the author of a handler nothing
+_SDK_FOLDER = str(Path(__file__).parents[1])  # tracebacks leave its frames out: they do not help to find a mistake
 
 
 def report_result(task: Task[..., Any, Any], claim: Claim, value: object) -> Report:
-    """It returned. What cannot be kept makes it a dead letter, not a retry: the work itself was done."""
+    """Report what the handler returned. A result that cannot be stored makes the job a dead letter instead of a retry,
+    because its work was done."""
     try:
         text = task.result.pack(value)
         return Report(id=claim.id, lease_id=claim.lease_id, outcome=Outcome.COMPLETE, result=text)
@@ -29,10 +30,10 @@ def report_result(task: Task[..., Any, Any], claim: Claim, value: object) -> Rep
 
 
 def report_error(task: Task[..., Any, Any], claim: Claim, error: BaseException) -> Report:
-    """It raised. Whatever it raised, this answers: a failure that cannot be reported would run for ever."""
+    """Report what the handler raised. This never raises: a failure that is not reported would run again for ever."""
     try:
         return _report_error(task, claim, error)
-    except BaseException as second:  # what an exception of the handler's does when looked at is the handler's doing
+    except BaseException as second:  # the code of the handler's exception may raise, too
         return _report(claim, Outcome.FAIL, error=f"{describe(error)} (and while reporting it, {describe(second)})")
 
 
@@ -57,17 +58,18 @@ def report_timeout(claim: Claim) -> Report:
 
 
 def report_unknown(claim: Claim, delay: timedelta) -> Report:
-    """No task of that name here. It waits, uncharged, for a worker that knows it, and says so."""
+    """Snooze a job whose task is unknown here: it waits, without being charged, for a worker that knows the task."""
     return _report(claim, Outcome.SNOOZE, error=unknown_task_error(claim.task), delay=delay)
 
 
 def report_refused(report: Report, error: Exception) -> Report:
-    """Say what became of a report that nobody takes. Where the work was done it is a dead letter, not a retry."""
+    """Return the report to send instead of one that was refused. If the work was done, the job becomes a dead letter
+    instead of being retried."""
     is_done = report.outcome is Outcome.COMPLETE
     outcome = Outcome.DISCARD if is_done or report.outcome is Outcome.DISCARD else Outcome.FAIL
-    end = "the handler finished, but its result" if is_done else "the handler ended, but what it reported"
-    words = f"{end} was refused: {describe(error)}"
-    return Report(id=report.id, lease_id=report.lease_id, outcome=outcome, error=words)
+    end = "the handler finished, but its result" if is_done else "the handler ended, but its report"
+    text = f"{end} was refused: {describe(error)}"
+    return Report(id=report.id, lease_id=report.lease_id, outcome=outcome, error=text)
 
 
 def report_crash(claim: Claim, error: str) -> Report:
@@ -75,20 +77,20 @@ def report_crash(claim: Claim, error: str) -> Report:
 
 
 def describe(error: BaseException) -> str:
-    """Its kind and its words, whatever these do when asked for."""
+    """Return the class and the message of an error, even if its `__str__` fails."""
     name = type(error).__name__
     try:
-        words = str.__str__(str(error))  # plain, where `__str__` answers with a kind of text that has ways of its own
+        text = str.__str__(str(error))  # a plain string, even if `__str__` returns a subclass of str
     except BaseException as second:
-        words = f"(its text could not be had: {type(second).__name__})"
-    return f"{name}: {words}" if words else name
+        text = f"(its message could not be read: {type(second).__name__})"
+    return f"{name}: {text}" if text else name
 
 
 def format_traceback(error: BaseException) -> str | None:
-    """From the handler's first line on: what is ours above it tells its author nothing."""
+    """Return the traceback from the handler's first line on, without the frames of the SDK that called it."""
     try:
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_SDK_FOLDER):
             trace = trace.tb_next
         return "".join(tracebacks.format_exception(type(error), error, trace or error.__traceback__, limit=-50))
     except BaseException:

@@ -1,7 +1,7 @@
-"""What happens inside a process of the pool? It loads the app and runs one job after the other, as it is told.
+"""What happens inside a process of the pool? It loads the app and runs the jobs that its worker sends.
 
-Its standard output and errors are the handler's own; what it says to its worker goes over a socket that nothing else
-writes to. It lives no longer than its worker, and dies only when the worker says so.
+Its stdout and stderr belong to the handler; messages to the worker go over a socket that nothing else writes to. It
+ends when its worker ends it, and never outlives its worker.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from pulse.model.errors import InvalidApp
 from pulse.model.jobs import Claim, Progress, Report
 from pulse.model.redaction import NO_REDACTION, Redaction, read_redaction
 from pulse.model.text import clean_error
-from pulse.sdk.context import Context, during
+from pulse.sdk.context import Context, use_context
 from pulse.sdk.locate import load_app, load_module
-from pulse.sdk.logs import write_logs
+from pulse.sdk.logs import configure_logging
 from pulse.sdk.worker.outcomes import describe, format_traceback, report_crash, report_error, report_result
 from pulse.sdk.worker.process_messages import (
     PREFIX,
     Done,
     FromProcess,
     Hello,
-    Note,
+    ProgressNote,
     Ready,
-    Unfit,
+    StartFailed,
     Work,
     frame,
     to_process,
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-LOOK_EVERY = 0.2  # seconds between two looks at the parent, where the kernel does not tell of its death
+PARENT_CHECK_EVERY = 0.2  # seconds, where the kernel does not signal the death of the parent
 PR_SET_PDEATHSIG = 1
-NOT_THERE = (
+UNKNOWN_TASK = (
     "its process does not know task {!r} after importing the app: declare it at the top level of a module, "
     "not inside a function or under a condition"
 )
@@ -64,17 +64,17 @@ NOT_THERE = (
 
 def main() -> None:
     fd, parent = int(sys.argv[1]), int(sys.argv[2])
-    die_with(parent)
-    outlast_signals()
-    faulthandler.enable()  # a segfault leaves the line it came from on stderr, and so on the job
+    end_with_parent(parent)
+    ignore_stop_signals()
+    faulthandler.enable()  # a segfault writes the line it came from to stderr, which becomes part of the job's error
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # a process that is killed prints nothing any more
+        sys.stdout.reconfigure(line_buffering=True)  # a process that is killed loses what it has not yet flushed
     with Channel(fd) as channel:
         serve(channel)
 
 
 def serve(channel: Channel) -> None:
-    """Load the app, then work until the worker closes its end."""
+    """Load the app, then run jobs until the worker closes its end of the socket."""
     hello = channel.receive()
     if not isinstance(hello, Hello):
         return
@@ -82,23 +82,23 @@ def serve(channel: Channel) -> None:
         try:
             app = _start(hello, runner)
         except BaseException as error:
-            channel.send(Unfit(_why_unfit(error)))
+            channel.send(StartFailed(_describe_start_failure(error)))
             return
         channel.send(Ready())
-        bench = Bench(app, runner, channel, read_redaction(hello.redact))
+        job_runner = JobRunner(app, runner, channel, read_redaction(hello.redact))
         while isinstance(work := channel.receive(), Work):
-            channel.send(Done(bench.run(work)))
+            channel.send(Done(job_runner.run(work)))
         _finish(app, runner)
 
 
 class Channel:
-    """This end of the socket to the worker."""
+    """The process's end of the socket to its worker."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
-        self._socket.set_inheritable(False)  # programs that a handler starts have no business with it
+        self._socket.set_inheritable(False)  # programs that a handler starts must not use it
         self._incoming = self._socket.makefile("rb")
-        self._turn = threading.Lock()
+        self._send_lock = threading.Lock()
 
     def __enter__(self) -> Channel:
         return self
@@ -108,19 +108,19 @@ class Channel:
         self._socket.close()
 
     def send(self, message: FromProcess) -> None:
-        with self._turn:
+        with self._send_lock:
             self._socket.sendall(frame(message))
 
     def receive(self) -> Hello | Work | None:
-        """None: the worker wants nothing more."""
+        """Return the next message, or None if the worker has closed its end."""
         prefix = self._incoming.read(PREFIX)
         size = int.from_bytes(prefix, "big")
         body = self._incoming.read(size)
         return to_process.decode(body) if size and len(body) == size else None
 
 
-class Bench:
-    """Where the handlers run. Async ones share one event loop, so what a startup hook opened there stays usable."""
+class JobRunner:
+    """Runs handlers. Async ones share one event loop, so that connections which a startup hook opened stay usable."""
 
     def __init__(
         self, app: Pulse, runner: asyncio.Runner, channel: Channel, redaction: Redaction = NO_REDACTION
@@ -135,65 +135,67 @@ class Bench:
         claim = work.claim
         task = self._app.find_task(claim.task)
         if task is None:
-            return report_crash(claim, NOT_THERE.format(claim.task))
+            return report_crash(claim, UNKNOWN_TASK.format(claim.task))
         context = Context(claim, schema=work.schema)
-        context.on_progress(lambda value: self._note(claim, value))
+        context.on_progress(lambda value: self._send_progress(claim, value))
         if task.is_async or self._app.middlewares:
             report = self._runner.run(self._run_on_loop(task, work, context))
         else:
             report = self._run_here(task, work, context)
-        if os.getpid() != self._pid:  # a copy of us, made by a handler that forked and came back: it has no voice
+        if os.getpid() != self._pid:  # the handler forked and returned: this copy of the process must report nothing
             os._exit(0)
         _flush_output()
-        return _shortened(mask_report(self._redaction, report, claim.payload))
+        return _shorten(mask_report(self._redaction, report, claim.payload))
 
     def _run_here(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
         claim = work.claim
-        with during(context), carried(work.trace):
+        with use_context(context), carried(work.trace):
             try:
-                return report_result(task, claim, _bound(task, claim, context)())
+                return report_result(task, claim, _bind(task, claim, context)())
             except BaseException as error:
                 return report_error(task, claim, error)
 
     async def _run_on_loop(self, task: Task[..., Any, Any], work: Work, context: Context) -> Report:
-        """The handler inside the middlewares, the first one declared outermost."""
+        """Run the handler inside the middlewares, the first one declared outermost."""
         claim = work.claim
-        with during(context), carried(work.trace):
+        with use_context(context), carried(work.trace):
             try:
-                call = _awaitable(task, _bound(task, claim, context))
+                call = _awaitable(task, _bind(task, claim, context))
                 for middleware in reversed(self._app.middlewares):
                     call = partial(middleware, context, call)
                 return report_result(task, claim, await call())
             except BaseException as error:
                 return report_error(task, claim, error)
 
-    def _note(self, claim: Claim, value: str) -> None:
-        Progress(id=claim.id, lease_id=claim.lease_id, value=value)  # what is refused is refused here, in the handler
-        self._channel.send(Note(claim.id, value))
+    def _send_progress(self, claim: Claim, value: str) -> None:
+        Progress(id=claim.id, lease_id=claim.lease_id, value=value)  # raises here, in the handler, if it is refused
+        self._channel.send(ProgressNote(claim.id, value))
 
 
 # --- one handler
 
 
-def _bound(task: Task[..., Any, Any], claim: Claim, context: Context) -> Callable[[], Any]:
+def _bind(task: Task[..., Any, Any], claim: Claim, context: Context) -> Callable[[], Any]:
     args, kwargs = task.arguments.unpack(claim.payload)
     return partial(task.function, *((context, *args) if task.takes_context else args), **kwargs)
 
 
 def _awaitable(task: Task[..., Any, Any], call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
-    """A sync handler inside middlewares gets a thread, so that it may use an event loop of its own."""
-    return call if task.is_async else partial(asyncio.to_thread, _without_stop_iteration, call)
+    """Return the handler as a coroutine. Inside middlewares a sync one runs on a thread, so that it may use an event
+    loop of its own."""
+    return call if task.is_async else partial(asyncio.to_thread, _convert_stop_iteration, call)
 
 
-def _without_stop_iteration(call: Callable[[], Any]) -> Any:  # noqa: ANN401
+def _convert_stop_iteration(call: Callable[[], Any]) -> Any:  # noqa: ANN401
     try:
         return call()
-    except StopIteration as error:  # a future refuses to carry it
+    except StopIteration as error:  # cannot be set as the exception of a future
         raise RuntimeError("the handler raised StopIteration") from error
 
 
-def _shortened(report: Report) -> Report:
-    """Errors as they will be stored, so that one of a gigabyte stays here. Masked before: values must not be cut."""
+def _shorten(report: Report) -> Report:
+    """Cut errors to the size that is stored, so that one of a gigabyte is not sent. They must be masked before, because
+    a value that was cut could not be found to mask it."""
     if not report.error and not report.traceback:
         return report
     return msgspec.structs.replace(report, error=clean_error(report.error), traceback=report.clean_traceback)
@@ -201,11 +203,11 @@ def _shortened(report: Report) -> Report:
 
 def _flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # there is none, or a handler has closed it
+        with suppress(AttributeError, OSError, ValueError):  # there is no such stream, or a handler has closed it
             stream.flush()
 
 
-# --- beginning and end
+# --- starting and ending
 
 
 def _start(hello: Hello, runner: asyncio.Runner) -> Pulse:
@@ -214,11 +216,11 @@ def _start(hello: Hello, runner: asyncio.Runner) -> Pulse:
     for module in hello.modules:
         load_module(module)
     app = load_app(hello.app)
-    if hello.logs is not None:  # before the hooks, as in the worker: what they log is read there, too
-        write_logs(hello.logs)
+    if hello.logs is not None:  # before the hooks, as in the worker, so that their log lines have the same format
+        configure_logging(hello.logs)
     for hook in app.startup_hooks:
         _call_hook(hook, runner)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # unless somebody has set up their own
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # does nothing if logging is set up already
     return app
 
 
@@ -238,36 +240,42 @@ def _call_hook(hook: Callable[[], Any], runner: asyncio.Runner) -> None:
         hook()
 
 
-def _why_unfit(error: BaseException) -> str:
-    if isinstance(error, InvalidApp):  # its text has the lines that matter
+def _describe_start_failure(error: BaseException) -> str:
+    if isinstance(error, InvalidApp):  # its message quotes the relevant lines of code
         return f"its process could not load the app: {error}"
     return clean_error(f"its process could not start: {describe(error)}\n{format_traceback(error)}")
 
 
-# --- living as long as the worker, no longer and no less
+# --- living exactly as long as the worker
 
 
-def outlast_signals() -> None:
-    """Ctrl-C and a service manager reach us too, but the worker lets its handlers finish first.
+def ignore_stop_signals() -> None:
+    """Ignore SIGINT and SIGTERM, which Ctrl-C and service managers also send to this process: its worker ends it, once
+    its handler has finished.
 
-    Not SIG_IGN: programs that a handler starts would inherit it, and could not be terminated by it.
+    The handler is a function that does nothing, not SIG_IGN: programs that a handler starts would inherit SIG_IGN and
+    could not be terminated.
     """
-    ours = {signal.SIGINT, signal.SIGTERM}
-    for number in ours:
+    ignored = {signal.SIGINT, signal.SIGTERM}
+    for number in ignored:
         signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)  # the worker held them back until now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ignored)  # the worker blocked them when it started this process
 
 
-def die_with(parent: int) -> None:
-    """Nothing may run that no worker knows of, so the kernel kills us with the worker, or we look for ourselves."""
-    if not _ask_kernel():
-        threading.Thread(target=look_after, args=(parent,), name="pulse parent watch", daemon=True).start()
-    if os.getppid() != parent:  # it died before we asked
+def end_with_parent(parent: int) -> None:
+    """Make this process end with its worker: the kernel kills it on Linux, elsewhere a thread watches the parent.
+
+    No handler may run that no worker knows of.
+    """
+    if not _request_parent_death_signal():
+        threading.Thread(target=watch_parent, args=(parent,), name="pulse parent watch", daemon=True).start()
+    if os.getppid() != parent:  # the worker died before the kernel was asked
         os._exit(1)
 
 
-def _ask_kernel() -> bool:
-    """Linux only. It kills even while a handler holds the interpreter, which no thread of ours could."""
+def _request_parent_death_signal() -> bool:
+    """Ask the kernel for SIGKILL when the parent dies, and return whether it agreed. Only Linux can do this. It works
+    even while a handler holds the interpreter lock, when no Python thread could run."""
     if sys.platform != "linux":
         return False
     try:
@@ -276,10 +284,11 @@ def _ask_kernel() -> bool:
         return False
 
 
-def look_after(parent: int) -> None:
-    """Whoever our parent is now: unlike the socket, that cannot be held open by a third process."""
+def watch_parent(parent: int) -> None:
+    """End this process when its parent is another one. Unlike the end of the socket, this cannot be hidden by a third
+    process that holds the socket open."""
     while os.getppid() == parent:
-        time.sleep(LOOK_EVERY)
+        time.sleep(PARENT_CHECK_EVERY)
     os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""What does a worker remember about a job while it holds it?"""
+"""What does a worker know about a job while it holds its lease?"""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class EndReason(Enum):
-    """Why a run is ended from outside."""
+    """The reason why a run is ended from outside."""
 
     TIMEOUT = "timed out"
-    LOST = "lease lost"  # another worker may have it; nothing is reported
+    LOST = "lease lost"  # another worker may have the job; nothing is reported
     CANCELLED = "cancelled"
-    STOPPING = "worker stopping"  # given back, uncharged
+    STOPPING = "worker stopping"  # the job is given back, and the attempt is not charged
 
 
 class Run:
-    """One claim being worked on."""
+    """The run of one claim by this worker."""
 
     __slots__ = (
         "claim",
@@ -50,14 +50,14 @@ class Run:
         self.context = context
         self.held_until = held_until  # on this process's monotonic clock, never later than the lease
         self.end_reason: EndReason | None = None
-        self.work: asyncio.Task[None] | None = None  # on the loop
-        self.kill: Callable[[], None] | None = None  # in a process
+        self.work: asyncio.Task[None] | None = None  # of a handler that runs on the loop
+        self.kill: Callable[[], None] | None = None  # ends a handler that runs in a process
         self.timer: asyncio.TimerHandle | None = None
-        self.report: Report | None = None  # what the handler's end means
-        self.started_at: float | None = None  # on the same clock; none where nobody is told how long it took
+        self.report: Report | None = None  # the outcome of the handler, once it has ended
+        self.started_at: float | None = None  # on the same clock; None if the run time is not logged
         self.took: float | None = None  # seconds
         self.has_begun = False
-        self.is_concluded = False  # that, or what came in its stead, was said
+        self.is_concluded = False  # its report or release was passed on, or it has none
 
     @property
     def charged_attempt(self) -> int:
@@ -65,17 +65,17 @@ class Run:
 
     @property
     def may_begin(self) -> bool:
-        """Whether it is still ours to begin: nobody has ended it, and this process did not stand still past its lease,
-        so that others may have the job by now."""
+        """Tell whether the handler may still begin: the run was not ended, and its lease has not passed, as it may have
+        while this process was suspended."""
         return self.end_reason is None and time.monotonic() < self.held_until
 
     def end(self, why: EndReason) -> bool:
-        """End it as its kind can be ended; false if it was being ended already."""
+        """End the run in the way its handler allows. Return False if it was being ended already."""
         if self.end_reason is not None:
             return False
         self.end_reason = why
         mark_cancelled(self.context)
-        if self.work is not None and self.has_begun:  # before that, cancelling would keep it from seeing to its own end
+        if self.work is not None and self.has_begun:  # a task cancelled before it begins could not conclude the run
             self.work.cancel(why.value)
         if self.kill is not None:
             self.kill()

@@ -1,7 +1,7 @@
-"""What does a worker say of a run that has ended?
+"""What does a worker log about a run that has ended?
 
-A line for each would cost a fast worker more than some handlers do, so whether anybody reads it is asked once for each
-batch of answers, and where nobody does nothing is measured or written.
+A log call for each run would cost a fast worker more than some handlers do. So the log level is checked once for each
+batch of answers, and if it is off nothing is measured or written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse.model.jobs import Outcome
-from pulse.sdk.context import during
+from pulse.sdk.context import use_context
 from pulse.timing.duration import format_duration
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-LONGEST_RESULT = 80  # characters
-LONGEST_ERROR = 500
+RESULT_LIMIT = 80  # characters
+ERROR_LIMIT = 500
 
 
 class RunLog:
-    """The lines about runs that have ended, written from `level` on; failures are warnings whatever it is.
+    """The log lines about runs that have ended, at `level`; failures are always warnings.
 
-    `is_detailed` is for a developer's terminal: results and tracebacks as well, which may hold what nobody wants in the
-    logs of a production worker.
+    `is_detailed` is for a developer's terminal: it adds results and tracebacks, which may hold data that does not
+    belong in the logs of a production worker.
     """
 
     def __init__(self, redaction: Redaction, *, level: int = logging.DEBUG, is_detailed: bool = False) -> None:
@@ -37,32 +37,32 @@ class RunLog:
         self._level = level
         self._is_detailed = is_detailed
         self.is_on = False
-        self.look()
+        self.check_level()
 
-    def look(self) -> None:
-        """Find out whether anybody reads the lines about runs that went well."""
+    def check_level(self) -> None:
+        """Update `is_on`, which tells whether runs that went well are logged."""
         self.is_on = log.isEnabledFor(self._level)
 
     def log_end(self, run: Run, report: Report) -> None:
-        """Log that a run went well, or was put off by its own handler."""
+        """Log that a run completed or was snoozed by its handler."""
         claim = run.claim
-        with during(run.context):
+        with use_context(run.context):
             if report.outcome is Outcome.SNOOZE and report.delay is not None:
                 wait = format_duration(report.delay)
                 log.log(self._level, "%s is snoozed for %s  job=%s", claim.task, wait, claim.id)
             elif report.outcome is Outcome.COMPLETE:
-                took = "" if run.took is None else f" in {spell_length(run.took)}"
+                took = "" if run.took is None else f" in {format_run_time(run.took)}"
                 log.log(self._level, "%s finished%s%s  job=%s", claim.task, took, self._result(run, report), claim.id)
 
     def _result(self, run: Run, report: Report) -> str:
         if not self._is_detailed or report.result in (None, "null"):
             return ""
         shown = self._redaction.text(self._redaction.json(report.result), run.claim.payload)
-        return f" → {shown if len(shown) <= LONGEST_RESULT else f'{shown[: LONGEST_RESULT - 1]}…'}"
+        return f" → {shown if len(shown) <= RESULT_LIMIT else f'{shown[: RESULT_LIMIT - 1]}…'}"
 
     def log_failure(self, run: Run | None, report: Report) -> None:
         """Log that a run failed; its report has been masked already."""
-        why = str(report.clean_error).partition("\n")[0][:LONGEST_ERROR]
+        why = str(report.clean_error).partition("\n")[0][:ERROR_LIMIT]
         if run is None:
             log.warning("job %s failed: %s", report.id, why)
             return
@@ -71,13 +71,13 @@ class RunLog:
         if report.outcome is Outcome.DISCARD:
             log.warning("%s failed for good: %s  job=%s", run.claim.task, why, report.id, extra=extra)
         else:
-            attempt, most = run.context.attempt, run.context.max_attempts
+            attempt, max_attempts = run.context.attempt, run.context.max_attempts
             message = "%s failed on attempt %d of %d: %s  job=%s"
-            log.warning(message, run.claim.task, attempt, most, why, report.id, extra=extra)
+            log.warning(message, run.claim.task, attempt, max_attempts, why, report.id, extra=extra)
 
 
-def spell_length(seconds: float) -> str:
-    """Return a length of time as people say it: 3 ms, 1.2 s, 2m5s."""
+def format_run_time(seconds: float) -> str:
+    """Return a length of time for people: 3 ms, 1.2 s, 2m5s."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.0005 else "less than 1 ms"
     return f"{seconds:.1f} s" if seconds < 60 else format_duration(timedelta(seconds=round(seconds)))

@@ -1,4 +1,4 @@
-"""How does a worker live? It claims what it can start, runs it, reports it, and stops without losing anything."""
+"""What does a worker do? It claims jobs that it can start, runs and reports them, and stops without losing any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pulse.links.opening import open_link as open_any
 from pulse.model.errors import InvalidOption, LimitReached, PulseError, Unavailable
 from pulse.model.jobs import Claim, Lease, Outcome, Progress, Report, ReportStatus
 from pulse.model.text import check_topic
-from pulse.sdk.context import Context, during
+from pulse.sdk.context import Context, use_context
 from pulse.sdk.locate import path_of, refuse_while_loading
 from pulse.sdk.worker.claim_loop import ClaimLoop
 from pulse.sdk.worker.handlers import Handlers
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
-UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is looked at again
-CANCEL_PATIENCE = 5.0  # seconds a cancelled handler has to end
-REPORT_PATIENCE = 10.0  # seconds the last reports have when everything else has ended
+UNKNOWN_DELAY = (5.0, 15.0)  # seconds until a job of an unknown task is ready again
+CANCEL_PATIENCE = 5.0  # seconds for a cancelled handler to end
+REPORT_PATIENCE = 10.0  # seconds for the last reports to be sent when everything else has ended
 
 OpenLink = Callable[["Settings"], AbstractAsyncContextManager["Link"]]
 
 
 class Worker:
-    """Runs the tasks of one application until told to stop."""
+    """Runs the tasks of one application until `stop` is called."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class Worker:
         self.settings = settings or app.settings
         self.topics = [check_topic(topic) for topic in topics or app.topics]
         if not self.topics:
-            raise InvalidOption("topics", [], "the app has no tasks: is the module that declares them imported?")
+            must = "name at least one topic, because the app has no tasks (is the module that declares them imported?)"
+            raise InvalidOption("topics", [], must)
         self.name = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(3)}"
         self.is_ready = False
-        self.done = 0  # runs that ended, however they did
-        self.unreported = 0  # results that nobody took before it had to end
+        self.done = 0  # runs that have ended, with any outcome
+        self.unreported = 0  # results that could not be reported before the worker ended
         self._open_link = open_link
         self._on_ready = on_ready
         self._redaction = self.settings.redaction
@@ -78,7 +79,7 @@ class Worker:
         self._running: dict[Any, Run] = {}
         tick = self.settings.tick.total_seconds()
         self._claim_loop = ClaimLoop(self.name, self.topics, self._slots, self._held, tick=tick, take=self._take)
-        self._is_told_to_hurry = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._has_ended = asyncio.Event()
 
     @property
@@ -86,7 +87,7 @@ class Worker:
         return list(self._running.values())
 
     async def can_get_jobs(self) -> bool:
-        """Whether work would reach it just now."""
+        """Tell whether jobs can reach this worker at the moment."""
         if not self.is_ready:
             return False
         try:
@@ -96,29 +97,29 @@ class Worker:
         return True
 
     def stop(self) -> None:
-        """Claim nothing more, let what runs finish within the grace period, then give it back."""
+        """Claim no more jobs, let running ones finish within the grace period, and give back the rest."""
         self._claim_loop.stop()
 
     def stop_now(self) -> None:
-        """As `stop`, without the grace."""
+        """Stop like `stop`, but without the grace period."""
         self.stop()
-        self._is_told_to_hurry.set()
+        self._hurry.set()
 
     async def run(self) -> None:
-        """Until told to stop. Returns when nothing is left in its hands."""
+        """Run jobs until `stop` is called, and return when this worker holds none any more."""
         refuse_while_loading()
         if any(task.where == "process" for task in self.app.tasks.values()):
-            path_of(self.app)  # refused now, not by every job: a process has to find the app again
+            path_of(self.app)  # raises now if other processes cannot load the app, rather than for every job
         async with AsyncExitStack() as stack:
             link = await stack.enter_async_context(self._open_link(self.settings))
-            with suppress(Unavailable, LimitReached):  # that passes; being refused does not
+            with suppress(Unavailable, LimitReached):  # these may pass; a refusal does not
                 await link.check_access(self.name, self.topics)
             hooks = await stack.enter_async_context(Hooks(self.app, link))
             self._link, self._hooks = link, hooks
             self._loop = asyncio.get_running_loop()
-            self._reporter = Reporter(link, self._settled, before_settling=self._run_log.look)
+            self._reporter = Reporter(link, self._on_answer, before_answers=self._run_log.check_level)
             self._handlers = Handlers(
-                self.app, self.settings, self._slots.sizes, worker=self.name, note=self._note, ended=self._ended
+                self.app, self.settings, self._slots.sizes, worker=self.name, note=self._note, ended=self._on_end
             )
             heartbeats = Heartbeats(link, self._held, self._end_from_thread)
             heartbeats.start()
@@ -136,7 +137,7 @@ class Worker:
                 self.is_ready = False
                 await self._close(heartbeats, reporting)
 
-    # --- what the link may ask
+    # --- the WorkerState that the link reads
 
     def slot_pools(self) -> list[SlotPool]:
         return self._slots.slot_pools()
@@ -151,12 +152,12 @@ class Worker:
     # --- running
 
     def _take(self, claim: Claim, held_until: float) -> None:
-        if self._claim_loop.is_stopping:  # it came back after we were told
+        if self._claim_loop.is_stopping:  # the claim was answered after the worker was told to stop
             self._reporter.release(Lease(claim.id, claim.lease_id))
             return
         task = self.app.find_task(claim.task)
         if task is None:
-            log.warning("no task %r here: job %s waits for a worker that knows it", claim.task, claim.id)
+            log.warning("this worker has no task %r: job %s waits for one that has", claim.task, claim.id)
             self._reporter.report(report_unknown(claim, timedelta(seconds=random.uniform(*UNKNOWN_DELAY))))  # noqa: S311
             return
         context = Context(claim, schema=self.settings.schema)
@@ -183,18 +184,18 @@ class Worker:
             self._loop.call_soon_threadsafe(self._end, run, why)
 
     def _end(self, run: Run, why: EndReason) -> None:
-        """End a run from outside. A thread cannot be ended: its word is taken away, its slot stays taken."""
+        """End a run from outside. A thread cannot be ended: its result is discarded and its slot stays taken."""
         if not run.end(why):
             return
-        with during(run.context):
-            log.info("job %s (%s) is ended: %s", run.claim.id, run.claim.task, why.value)
+        with use_context(run.context):
+            log.info("job %s (%s) was ended: %s", run.claim.id, run.claim.task, why.value)
         if run.work is None:
             self._conclude(run)
         else:
             self._loop.call_later(CANCEL_PATIENCE, self._conclude, run)
 
-    def _ended(self, run: Run) -> None:
-        """Its handler has ended, one way or another."""
+    def _on_end(self, run: Run) -> None:
+        """Free the slot of a run whose handler has ended in any way, and conclude it."""
         run.work = None
         self.done += 1
         if run.started_at is not None:
@@ -202,12 +203,12 @@ class Worker:
         self._slots.give_back(run.task.where)
         self._conclude(run)
         self._running.pop((run.claim.id, run.claim.lease_id), None)
-        self._claim_loop.look_again()
+        self._claim_loop.mark_slot_free()
         if not self._running:
             self._has_ended.set()
 
     def _conclude(self, run: Run) -> None:
-        """Say, once, what becomes of the job."""
+        """Report or release the job, once."""
         if run.is_concluded:
             return
         run.is_concluded = True
@@ -223,13 +224,14 @@ class Worker:
         else:
             self._reporter.release(Lease(claim.id, claim.lease_id))
 
-    def _settled(self, item: Report | Lease, answer: ReportStatus) -> None:
-        """The database has answered, so the claim is no longer ours."""
+    def _on_answer(self, item: Report | Lease, answer: ReportStatus) -> None:
+        """Give up a claim whose report or release the database has answered."""
         run = self._held.pop((item.id, item.lease_id), None)
         has_failed = isinstance(item, Report) and item.outcome in (Outcome.FAIL, Outcome.DISCARD)
-        is_recorded = answer in (ReportStatus.ACCEPTED, ReportStatus.ALREADY)  # now, or by a try whose answer was lost
+        # ALREADY: an earlier try was recorded, but its answer was lost
+        is_recorded = answer in (ReportStatus.ACCEPTED, ReportStatus.ALREADY)
         if answer in (ReportStatus.LOST, ReportStatus.CANCELLED) or (is_recorded and has_failed):
-            with during(run.context) if run else nullcontext():
+            with use_context(run.context) if run else nullcontext():
                 self._log_failure(item, answer, run)
         elif self._run_log.is_on and run is not None and isinstance(item, Report) and not has_failed:
             self._run_log.log_end(run, item)
@@ -240,27 +242,27 @@ class Worker:
             if run is None or item.outcome is Outcome.DISCARD or run.claim.is_last_attempt or run.claim.deadline:
                 self._hooks.on_dead_letter(item.id)
         elif run is not None:
-            log.warning("the result of job %s (%s) was not taken: %s", item.id, run.claim.task, answer.value.lower())
+            log.warning("the result of job %s (%s) was refused: %s", item.id, run.claim.task, answer.value.lower())
 
     # --- stopping
 
     async def _drain(self) -> None:
-        """What runs may finish; what has not by then is cancelled and given back, uncharged."""
+        """Let running jobs finish; cancel those that have not finished in time, and give them back uncharged."""
         self.is_ready = False
         for claim in await self._link.stop_claiming():
             self._reporter.release(Lease(claim.id, claim.lease_id))
         if self._running:
             grace = format_duration(self.settings.grace)
-            log.info("stopping: what runs (%d) has %s to finish", len(self._running), grace)
-        await self._until_ended(self.settings.grace.total_seconds(), unless=self._is_told_to_hurry)
+            log.info("stopping: running jobs (%d) have %s to finish", len(self._running), grace)
+        await self._wait_for_handlers(self.settings.grace.total_seconds(), unless=self._hurry)
         for run in self.running:
             self._end(run, EndReason.STOPPING)
-        await self._until_ended(CANCEL_PATIENCE)
+        await self._wait_for_handlers(CANCEL_PATIENCE)
         for run in self.running:
             self._conclude(run)
 
-    async def _until_ended(self, seconds: float, unless: asyncio.Event | None = None) -> None:
-        """Until no handler runs that can be waited for."""
+    async def _wait_for_handlers(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        """Wait until no handler is running that can still conclude its run."""
         waiting = [self._has_ended, *([unless] if unless else [])]
         give_up_at = self._loop.time() + seconds
         while any(not run.is_concluded for run in self._running.values()) and not (unless and unless.is_set()):
@@ -280,7 +282,7 @@ class Worker:
                 await self._hooks.drain()
         self.unreported = self._reporter.unsent
         if self.unreported:
-            log.error("%d results could not be reported: their jobs will run again", self.unreported)
+            log.error("%d results could not be reported, so their jobs will run again", self.unreported)
         heartbeats.stop()
         reporting.cancel()
         await asyncio.gather(reporting, return_exceptions=True)

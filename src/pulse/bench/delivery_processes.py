@@ -1,7 +1,7 @@
-"""Who does the waking in a benchmark? A process with the duties of every process, or a bare HTTP client beside it.
+"""Which processes deliver alarms in a benchmark? One with the duties of every process, and a bare HTTP client.
 
-`python -m pulse.bench.wakers engine` delivers what is due until it is told to stop; `bare FILE` posts what the file
-says. Each is a process of its own, so that its memory is its own, too; its last line says how much that was.
+`python -m pulse.bench.delivery_processes engine` delivers due alarms until SIGTERM; with `bare FILE` it posts the
+requests of the file. Each is a process of its own, so that its memory can be measured; its last line is its cost.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 NETWORKS = "127.0.0.0/8"
-LONG = 16 << 20  # of a line
-PROFILE = "PULSE_BENCH_PROFILE"  # a file for cProfile's figures
+LINE_LIMIT = 16 << 20  # bytes
+PROFILE = "PULSE_BENCH_PROFILE"  # names a file for the figures of cProfile
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a process took."""
+    """The memory and the time that a process took."""
 
     peak_mb: float
     cpu_seconds: float
@@ -43,7 +43,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What the bare client is to do."""
+    """The requests that the bare client sends."""
 
     urls: list[str]
     requests: int
@@ -54,31 +54,31 @@ class Task(msgspec.Struct, frozen=True):
 
 
 async def deliver() -> None:
-    """The duties, until told to stop."""
+    """Run the duties of every process until SIGTERM."""
     logging.getLogger("pulse").setLevel(logging.ERROR)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with open_engine(Settings.from_env()) as engine:
         engine.start()
         tune_garbage_collector()
-        _say("ready")
+        _print_line("ready")
         await stop.wait()
-    _say(msgspec.json.encode(_cost()).decode())
+    _print_line(msgspec.json.encode(_cost()).decode())
 
 
 async def post(task: Task) -> None:
-    """The least that any client of the same library does for the same requests: no slots by destination, no guard, no
-    signature, no deadline, nothing written down."""
+    """Send the requests with as little work as the same HTTP library allows: no limit for each destination, no check of
+    addresses, no signature, no deadline and no record."""
     slots = Settings.from_env().alarm_slots
     connector = aiohttp.TCPConnector(limit=slots, keepalive_timeout=KEEP_ALIVE)
     options = {"timeout": aiohttp.ClientTimeout(total=None, connect=CONNECT), "cookie_jar": aiohttp.DummyCookieJar()}
     async with aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=False, **options) as session:  # type: ignore[arg-type]
-        _say("ready")
+        _print_line("ready")
         started = time.perf_counter()
         numbers = iter(range(task.requests))
         await asyncio.gather(*[_post_some(session, task, numbers) for _ in range(slots)])
         seconds = time.perf_counter() - started
-    _say(msgspec.json.encode(_cost(seconds)).decode())
+    _print_line(msgspec.json.encode(_cost(seconds)).decode())
 
 
 async def _post_some(session: aiohttp.ClientSession, task: Task, numbers: Iterator[int]) -> None:
@@ -95,29 +95,29 @@ def _cost(seconds: float = 0.0) -> Cost:
     return Cost(round(peak, 1), round(used.ru_utime + used.ru_stime, 2), seconds)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201  the protocol
 
 
 # --- seen from the process that measures
 
 
-class Waker:
-    """A process that delivers."""
+class DeliveryProcess:
+    """A process that delivers alarms, seen from the process that measures."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def stop(self) -> Cost:
         self._process.send_signal(signal.SIGTERM)
-        return await _last_words(self._process)
+        return await _read_cost(self._process)
 
 
 @asynccontextmanager
-async def waker(settings: Settings) -> AsyncIterator[Waker]:
+async def delivery_process(settings: Settings) -> AsyncIterator[DeliveryProcess]:
     process = await _start(settings, "engine")
     try:
-        yield Waker(process)
+        yield DeliveryProcess(process)
     finally:
         await _end(process)
 
@@ -128,7 +128,7 @@ async def post_bare(settings: Settings, task: Task) -> Cost:
         file.flush()
         process = await _start(settings, "bare", file.name)
         try:
-            return await _last_words(process)
+            return await _read_cost(process)
         finally:
             await _end(process)
 
@@ -142,10 +142,10 @@ async def _start(settings: Settings, *words: str) -> asyncio.subprocess.Process:
         "PULSE_ALARM_NETWORKS": NETWORKS,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pulse.bench.wakers", *words),
+        *(sys.executable, "-m", "pulse.bench.delivery_processes", *words),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | env,
-        limit=LONG,
+        limit=LINE_LIMIT,
     )
     if await _line(process) != b"ready\n":
         raise RuntimeError("a process of the benchmark did not start; its error is above")
@@ -157,7 +157,7 @@ async def _line(process: asyncio.subprocess.Process) -> bytes:
     return await process.stdout.readline()
 
 
-async def _last_words(process: asyncio.subprocess.Process) -> Cost:
+async def _read_cost(process: asyncio.subprocess.Process) -> Cost:
     cost = msgspec.json.decode(await _line(process), type=Cost)
     await process.wait()
     return cost
