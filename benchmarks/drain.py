@@ -154,7 +154,7 @@ async def timed(consumers: list[Any]) -> float:
 
 
 async def transactions(admin: Any) -> tuple[int, int]:
-    """Commits and rollbacks so far. A backend reports when it ends, so wait until ours is the only one left."""
+    """Return the commits and rollbacks so far. A backend reports its last ones when it ends, so wait for all others."""
     while await admin.fetchval(
         "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
         "and backend_type = 'client backend'"

@@ -38,7 +38,7 @@ async def some_schedules(house: House) -> None:
     await make(house, "cache/warm", every=timedelta(minutes=5), job=a_new_job(task="warm_cache", topic="cache"))
     await make(house, "report/monthly", cron="30 2 1 * *", job=a_new_job(task="monthly_report"))
     await make(house, "cleanup/nightly", cron="0 3 * * *", job=a_new_job(task="cleanup"))
-    await make(house, "launch", at=datetime.now(UTC) + timedelta(days=2), job=a_new_job(task="announce"))
+    await make(house, "launch", run_at=datetime.now(UTC) + timedelta(days=2), job=a_new_job(task="announce"))
     await house.engine.schedules.pause("cleanup/nightly", reason="the disk is being replaced")
     declared = NewSchedule(name="shop/prices", job=a_new_job(task="prices"), cron="*/20 * * * *")
     await house.engine.schedules.sync("shop", [Declared(schedule=declared)])
@@ -216,7 +216,7 @@ async def test_a_schedule_is_edited(house: House, visit: Visit) -> None:
     await visit.shot("schedule-edit")
     await page.get_by_role("button", name="Save").click()
 
-    await visit.said("daily is changed: at")
+    await visit.said("daily is changed: run_at")
     assert (await house.engine.schedules.get("daily")).timed.run_at == datetime(2035, 1, 1, 9, 30, tzinfo=UTC)
 
 

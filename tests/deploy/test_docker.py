@@ -225,4 +225,4 @@ def test_the_steps_of_compose_are_commands_of_pulse(settings: Settings) -> None:
     guide = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
     assert all(f"run --rm migrate{f' {step}' if step else ''}\n" in guide for step in steps)
     assert "up to date" in said[0]
-    assert "Token operator may" in said[1]
+    assert "Token operator allows" in said[1]

@@ -156,6 +156,6 @@ def test_a_manager_that_does_not_listen_is_no_reason_to_fail(settings: Settings,
     }
 
     with running(unit.command(env), shop, env) as worker:
-        worker.expect("the service manager was not told READY=1: ")
+        worker.expect("READY=1 could not be sent to the service manager: ")
         worker.process.send_signal(signal.SIGTERM)
         assert worker.exit_code() == 0, worker.text

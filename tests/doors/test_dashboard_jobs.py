@@ -57,7 +57,7 @@ NONSENSE = {
     "tag=" + "x" * 300: "at most",
     "task=" + "x" * 3_000: "at most",
     "error=" + "x" * 1_500: "1 to 200 characters",
-    "after=nonsense": "page marker",
+    "after=nonsense": "page with the same filter",
     "schedule=nightly": "must be the id of a schedule",
     "error=%ED%A0%80%00": "cannot be stored",
 }

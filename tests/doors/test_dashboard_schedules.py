@@ -166,7 +166,7 @@ FAULTS = [
     ({"jitter": "soon"}, "not a duration"),
     ({"result_ttl": "a while"}, "not a duration"),
     ({"retry_kind": "hope"}, "must be one of quadratic, exponential, fixed, list"),
-    ({"retry_kind": "list"}, "must be given for kind list"),
+    ({"retry_kind": "list"}, "must be given for the kind list"),
     ({"retry_kind": "list", "retry_delays": "1s, soon"}, "not a duration"),
     ({"retry_jitter": "much"}, "must be a number such as 2 or 0.1"),
     ({"retry_jitter": "2"}, "a share from 0 to 1"),
@@ -309,8 +309,8 @@ TYPED = [
     ("kind=cron&cron=" + "9" * 5_000, "characters"),
     ("kind=interval&every=90m", "every 1h30m"),
     ("kind=interval&every=9x", "not a duration"),
-    ("kind=once&at=2001-01-01T00:00", "not in the future"),
-    ("kind=once&at=2035-01-01T00:00", "2035-01-01"),
+    ("kind=once&run_at=2001-01-01T00:00", "not in the future"),
+    ("kind=once&run_at=2035-01-01T00:00", "2035-01-01"),
     ("kind=cron&cron=0 0 30 2 *", "yields no future time"),
     ("kind=<script>", "must be one of"),
 ]
@@ -329,7 +329,7 @@ async def test_the_week_is_bounded_however_often_things_fire(http: Http, engine:
     await make(engine, "hourly", cron="0 * * * *")
     await make(engine, "nightly", cron="30 2 * * *")
     await make(engine, "twice", cron="0 6 * * *", max_occurrences=2)
-    await make(engine, "later", at=datetime.now(UTC) + timedelta(days=8))
+    await make(engine, "later", run_at=datetime.now(UTC) + timedelta(days=8))
 
     text = await page(http, "/schedules/calendar?tz=Asia/Tokyo")
 

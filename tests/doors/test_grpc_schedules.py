@@ -41,6 +41,7 @@ from pulse.model.errors import (
 )
 from pulse.model.jobs import JobFilter, JobStatus, RetryPolicy
 from pulse.model.schedules import (
+    JOB_FIELDS,
     CatchUp,
     Declared,
     FireOutcome,
@@ -333,7 +334,7 @@ def values(schedule: Schedule) -> dict[str, Any]:
     """What can be edited, as it stands."""
     definition, job = schedule.definition(), schedule.job
     found = {name: definition.get(name) for name in EDITABLE}
-    return found | {name: getattr(job, name) for name in EDITABLE if hasattr(job, name)}
+    return found | {name: getattr(job, name) for name in JOB_FIELDS}
 
 
 def test_every_field_is_edited_below_and_known_on_the_wire() -> None:
@@ -1024,7 +1025,7 @@ async def test_a_handler_knows_the_instant_it_was_made_for(settings: Settings, s
         [plain] = await link.submit([a_new_job(payload="{}")])
         await link.schedules.create(a_schedule(name="hourly", cron="@hourly", job=a_new_job(payload="{}")))
         await link.schedules.create(a_schedule(name="soon", delay=SECOND, job=a_new_job(payload="{}")))
-        soon = (await link.schedules.get("soon")).timed.at
+        soon = (await link.schedules.get("soon")).timed.run_at
         fire = await link.schedules.trigger("hourly")
 
         async def all_told() -> bool:

@@ -241,8 +241,8 @@ async def test_an_exception_fails_the_job_with_the_handler_s_own_traceback(setti
     [
         (in_processes.discard.call(), "no use"),
         (in_processes.leave.call(), "SystemExit: enough"),
-        (in_processes.leave_when_asked.call(), "Leaving: (its text could not be had: SystemExit)"),
-        (in_processes.leave_when_asked_on_the_loop.call(), "Leaving: (its text could not be had: SystemExit)"),
+        (in_processes.leave_when_asked.call(), "Leaving: (its message could not be read: SystemExit)"),
+        (in_processes.leave_when_asked_on_the_loop.call(), "Leaving: (its message could not be read: SystemExit)"),
         (in_processes.retry_in.call(-1), "InvalidOption: retry must be a length of time"),
     ],
     ids=["discard", "sys.exit", "sys.exit when asked", "the same on the loop", "a delay that there is not"],

@@ -100,7 +100,7 @@ async def test_a_delay_and_an_instant_together_are_refused(doors: Doors) -> None
 async def test_neither_a_delay_nor_an_instant_is_refused(doors: Doors) -> None:
     found = await doors.refusals()
 
-    assert "Give --delay 10m, --fire-at" in found.pop("cli"), "which speaks of its own flags"
+    assert "give --delay 10m, --fire-at" in found.pop("cli"), "which speaks of its own flags"
     all_say(found, "once alarm requires delay_seconds or fire_at", python="when? give one of delay, fire_at and cron")
     zero = await doors.refusals("cli", delay_seconds=0)
     all_say(zero, "once alarm requires delay_seconds or fire_at")

@@ -55,7 +55,7 @@ async def test_a_fire_that_ends_anywhere_is_made_good_by_the_next(
     await clock.freeze()
     await create(engine, name="a", overlap=Overlap.SKIP)
     await create(engine, name="b", every=MINUTE, catch_up=CatchUp.REPLAY)
-    await create(engine, name="c", at=NOON + MINUTE, jitter=timedelta(minutes=5))
+    await create(engine, name="c", run_at=NOON + MINUTE, jitter=timedelta(minutes=5))
     await create(engine, name="d", cron="1 12 * * *")
     await clock.advance(3 * MINUTE)
 

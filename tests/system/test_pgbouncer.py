@@ -196,7 +196,7 @@ async def test_plans_are_pinned_in_each_transaction(pooled: Settings, monkeypatc
     given: dict[str, object] = {
         "bucket": bucket_of_topic("mail", pooled.buckets),
         "topic": "mail",
-        "streams": ["w1"],
+        "workers": ["w1"],
         "limit": 1,
         "lease": timedelta(seconds=30),
         "mark_urgency": START.urgency,
@@ -327,7 +327,7 @@ async def test_a_doctor_knows_a_pooler_when_he_sees_one(behind: tuple[str, str],
     assert (level, "PULSE_PGBOUNCER=1" in text) == (Level.FAIL, True)
     assert (await found_of(pooled, "pooler"))[0][0] is Level.WARN
     assert (await found_of(replace(pooled, listen_url=behind[1]), "pooler"))[0][0] is Level.OK
-    assert (await found_of(straight, "pooler"))[0] == (Level.OK, "connections keep their server process")
+    assert (await found_of(straight, "pooler"))[0] == (Level.OK, "each connection keeps its server process")
     assert (await found_of(replace(pooled, listen_url=behind[1]), "notifier"))[0] == (Level.OK, "notifications arrive")
 
 

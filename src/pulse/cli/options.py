@@ -137,7 +137,7 @@ def read_status(ctx: click.Context, param: click.Parameter, value: str | None) -
     if value is None:
         return None
     try:
-        return JobStatus(value.strip().upper().replace("-", "_"))
+        return JobStatus(value)
     except ValueError:
         names = ", ".join(status.lower() for status in JobStatus)
         raise click.BadParameter(f"a state must be one of {names}, not {value!r}.", ctx, param) from None

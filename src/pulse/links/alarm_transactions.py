@@ -57,7 +57,7 @@ def set_alarm_through(conn: object, new: NewAlarm, settings: Settings) -> SetAla
 
 
 async def aset_alarm_through(conn: object, new: NewAlarm, settings: Settings) -> SetAlarm:
-    """Like `set_alarm_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
+    """Set an alarm like `set_alarm_through`, for every kind of connection. A synchronous one blocks the event loop."""
     steps = _steps(new, settings)
     call = next(steps)
     while True:

@@ -81,7 +81,7 @@ def enqueue_through(conn: object, jobs: Sequence[NewJob], *, schema: str = "puls
 async def aenqueue_through(
     conn: object, jobs: Sequence[NewJob], *, schema: str = "pulse", notify: bool = True
 ) -> list[UUID]:
-    """Like `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop meanwhile."""
+    """Enqueue like `enqueue_through`, for every kind of connection. A synchronous one blocks the event loop."""
     return _ids(await arun_through(conn, _enqueue(jobs, schema, notify=notify))) if jobs else []
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulse.model.any_case import AnyCase
 from pulse.model.errors import InvalidAlarm, InvalidName, InvalidOption, InvalidPayload
 from pulse.model.jobs import check_instant, check_int, check_kind, check_length
 from pulse.model.text import check_json, check_name, check_text
@@ -29,7 +30,7 @@ SHORTEST = timedelta(milliseconds=1)
 HIDDEN = "…"  # in place of the value of a header: any header may carry a credential
 
 
-class AlarmStatus(StrEnum):
+class AlarmStatus(AnyCase):
     ACTIVE = "active"
     FIRED = "fired"  # a once alarm that was delivered, or a timetable that has ended
     FAILED = "failed"  # given up; its error says why

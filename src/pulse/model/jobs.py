@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulse.model.any_case import AnyCase
 from pulse.model.errors import NOT_SHOWN, BatchTooLarge, InvalidFilter, InvalidOption, InvalidReport
 from pulse.model.ids import check_given_id
 from pulse.model.text import check_json, check_name, check_text, check_topic, clean_error
@@ -28,7 +29,7 @@ CLAIM_LIMIT = 500  # jobs of one claim
 _LARGEST = (1 << 63) - 1
 
 
-class JobStatus(StrEnum):
+class JobStatus(AnyCase):
     SCHEDULED = "SCHEDULED"  # its time has not come
     PENDING = "PENDING"  # ready to be claimed
     RUNNING = "RUNNING"  # a worker holds a lease on it

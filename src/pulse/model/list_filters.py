@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
+from pulse.model.any_case import AnyCase
 from pulse.model.jobs import check_kind
 from pulse.model.text import check_name, check_text
 
 SCAN_LIMIT = 5_000  # rows read for one page when no index answers a search alone
 
 
-class ScheduleState(StrEnum):
+class ScheduleState(AnyCase):
     """The state that pages show of a schedule. An active one that is paused counts as paused, as it does not fire."""
 
     ACTIVE = "active"
@@ -22,7 +21,7 @@ class ScheduleState(StrEnum):
     DISABLED = "disabled"
 
 
-class AlarmState(StrEnum):
+class AlarmState(AnyCase):
     ACTIVE = "active"
     PAUSED = "paused"
     FAILING = "failing"  # active, and its last attempt failed

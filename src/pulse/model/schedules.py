@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulse.model.any_case import AnyCase
 from pulse.model.errors import InvalidName, InvalidOption, InvalidSchedule
 from pulse.model.jobs import JobStatus, NewJob, check_instant, check_int, check_kind, check_length
 from pulse.model.text import check_name
@@ -26,7 +27,7 @@ ONCE = Words("schedule", "delay", "run_at")
 WHEN = ("cron", "every", "run_at", "delay")  # a schedule has exactly one of these
 
 
-class ScheduleStatus(StrEnum):
+class ScheduleStatus(AnyCase):
     ACTIVE = "ACTIVE"
     COMPLETED = "COMPLETED"  # its timetable has no more occurrences
     BROKEN = "BROKEN"  # it could not be fired; its error says why

@@ -121,7 +121,7 @@ class Alarms:
         )
 
     def alist(self, **wanted: Unpack[WantedAlarms]) -> AsyncIterator[Alarm]:
-        """Like `list`, for `async for`."""
+        """Iterate like `list`, with `async for`."""
         chosen = read_alarm_filter(wanted)
         return _aiterate(
             lambda after: self._acall(lambda link: link.list_page(chosen, after=after, limit=PAGE_SIZE)),
@@ -138,7 +138,7 @@ class Alarms:
         )
 
     def adeliveries(self, key: UUID | str, *, owner: str | None = None) -> AsyncIterator[Delivery]:
-        """Like `deliveries`, for `async for`."""
+        """Iterate like `deliveries`, with `async for`."""
         return _aiterate(
             lambda after: self._acall(
                 lambda link: link.deliveries(key, owner=self._owner(owner), after=after, limit=PAGE_SIZE)

@@ -260,7 +260,7 @@ def _write(value: Any) -> Any:  # noqa: ANN401
 
 
 def _write_or_skip(value: Any) -> Any:  # noqa: ANN401
-    """Like `_write`, but skip raw JSON, in which every number is finite already."""
+    """Write like `_write`, but skip raw JSON, in which every number is finite already."""
     return None if isinstance(value, msgspec.Raw) else _write(value)
 
 

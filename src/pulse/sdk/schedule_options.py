@@ -69,8 +69,8 @@ def read_schedule_filter(wanted: WantedSchedules) -> ScheduleFilter:
     status: ScheduleStatus | None = None
     if (given := wanted.get("status")) is not None:
         try:
-            status = ScheduleStatus(given.upper())
-        except (AttributeError, ValueError):
+            status = ScheduleStatus(given)
+        except ValueError:
             known = ", ".join(each.value.lower() for each in ScheduleStatus)
             raise InvalidFilter(f"status of a schedule must be one of {known}, not {given!r}") from None
     rest: dict[str, Any] = {name: value for name, value in wanted.items() if name != "status"}

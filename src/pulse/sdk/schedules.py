@@ -331,6 +331,6 @@ class Schedules:
     def _template(self, task: AnyTask, payload: str) -> NewJob:
         if task.options.conn is not None:
             raise InvalidSchedule(
-                "conn is not for the job of a schedule: each occurrence makes its job later, not in your transaction"
+                "the job of a schedule must have no conn: each occurrence makes its job later, not in your transaction"
             )
         return task.make(payload)

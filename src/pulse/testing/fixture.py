@@ -97,7 +97,7 @@ class PulseFixture:
         return _check_failures(self._session.drain(), raise_errors=raise_errors)
 
     async def adrain(self, *, raise_errors: bool = False) -> Summary:
-        """Like `drain`, with async handlers on the event loop of the test."""
+        """Drain like `drain`, with async handlers on the event loop of the test."""
         __tracebackhide__ = True
         return _check_failures(await self._session.adrain(), raise_errors=raise_errors)
 

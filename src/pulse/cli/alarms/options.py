@@ -56,7 +56,7 @@ def read_alarm_status(ctx: click.Context, param: click.Parameter, value: str | N
     if value is None:
         return None
     try:
-        return AlarmStatus(value.strip().lower())
+        return AlarmStatus(value)
     except ValueError:
         names = ", ".join(AlarmStatus)
         raise click.BadParameter(

@@ -70,7 +70,7 @@ def read_schedule_status(ctx: click.Context, param: click.Parameter, value: str 
     if value is None:
         return None
     try:
-        return ScheduleStatus(value.strip().upper())
+        return ScheduleStatus(value)
     except ValueError:
         names = ", ".join(status.lower() for status in ScheduleStatus)
         raise click.BadParameter(

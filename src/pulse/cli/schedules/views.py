@@ -65,7 +65,7 @@ def display_zone(timed: Timed) -> tzinfo | None:
     """Return the time zone in which occurrences are shown, or None for that of this machine."""
     from pulse.timing.zones import load_zone
 
-    if timed.kind != "cron" and timed.tz == "UTC":  # nobody said so
+    if timed.kind != "cron" and timed.tz == "UTC":  # the default: no time zone was chosen
         return None
     try:
         return load_zone(timed.tz)

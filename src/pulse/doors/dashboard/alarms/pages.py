@@ -48,7 +48,7 @@ async def alarms(request: PageRequest) -> dict[str, Any]:
 def read_state(request: PageRequest) -> AlarmState | None:
     given = request.param("status")
     try:
-        return AlarmState(given.lower()) if given else None
+        return AlarmState(given) if given else None
     except ValueError:
         raise InvalidOption("status", given, f"be one of {', '.join(AlarmState)}") from None
 

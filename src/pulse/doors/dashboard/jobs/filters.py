@@ -49,7 +49,7 @@ def read_status(text: str | None) -> JobStatus | None:
     if text is None:
         return None
     try:
-        return JobStatus(text.upper().replace("-", "_"))
+        return JobStatus(text)
     except ValueError:
         names = ", ".join(status.lower() for status in JobStatus)
         raise InvalidFilter(f"state must be one of {names}, not {text[:60]!r}") from None

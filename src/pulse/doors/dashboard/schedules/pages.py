@@ -62,7 +62,7 @@ async def schedules(request: PageRequest) -> dict[str, Any]:
 def read_state(request: PageRequest) -> ScheduleState | None:
     given = request.param("status")
     try:
-        return ScheduleState(given.lower()) if given else None
+        return ScheduleState(given) if given else None
     except ValueError:
         raise InvalidOption("status", given, f"be one of {', '.join(ScheduleState)}") from None
 
