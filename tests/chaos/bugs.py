@@ -236,7 +236,7 @@ def deaf_stream() -> None:
 @bug
 def cut_streams() -> None:
     """Told to stop, a server does not send its workers elsewhere."""
-    _replace(WorkerStream, "dismiss", lambda *_, **__: None)
+    _replace(WorkerStream, "end", lambda *_, **__: None)
 
 
 # --- schedules

@@ -11,14 +11,14 @@ from zoneinfo import available_timezones
 import pytest
 
 from pulse.timing.cron import Cron, InvalidCron
-from pulse.timing.once import InvalidOnce, Words, parse_instant, resolve_once
+from pulse.timing.once import FieldNames, InvalidOnce, parse_instant, resolve_once
 from pulse.timing.timetable import Timetable
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 TRIES = int(os.environ.get("PULSE_TRIPLES", "200000")) // 10_000  # five times as many in `make test-long`
-ALARM = Words("alarm", "delay_seconds", "fire_at")
+ALARM = FieldNames("alarm", "delay_seconds", "fire_at")
 ZONES = sorted(available_timezones() - {"localtime", "Factory"})
 EXPRESSIONS = [
     "*/7 * * * *",

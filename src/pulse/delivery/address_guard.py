@@ -51,7 +51,7 @@ def guard(rules: Rules, scheme: str) -> Refuse:
 
     Only the operator's networks may be called on any port, and without TLS unless plain_http allows that everywhere.
 
-    The addresses of a name are written to the log only: those who set alarms need not learn internal addresses.
+    The addresses of a name are written to the log only: a caller that sets alarms must not learn internal addresses.
     """
 
     def refuse(host: str, address: Address, port: int) -> None:

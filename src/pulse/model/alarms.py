@@ -15,7 +15,7 @@ from pulse.model.errors import InvalidAlarm, InvalidName, InvalidOption, Invalid
 from pulse.model.jobs import check_instant, check_int, check_kind, check_length
 from pulse.model.text import check_json, check_name, check_text
 from pulse.timing.cron import Cron, InvalidCron
-from pulse.timing.once import InvalidOnce, Words, parse_instant, resolve_once
+from pulse.timing.once import FieldNames, InvalidOnce, parse_instant, resolve_once
 from pulse.timing.timetable import Timetable
 from pulse.timing.zones import UnknownZone, check_zone
 
@@ -25,7 +25,7 @@ KEY_LIMIT = 500
 MAX_FAILURES = 100
 DEFAULT_OWNER = "local"  # of alarms that were set without an owner
 DEFAULT_DESTINATION = "default"
-ONCE = Words("alarm", "delay_seconds", "fire_at")
+ONCE = FieldNames("alarm", "delay_seconds", "fire_at")
 SHORTEST = timedelta(milliseconds=1)
 HIDDEN = "…"  # in place of the value of a header: any header may carry a credential
 

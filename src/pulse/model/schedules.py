@@ -15,7 +15,7 @@ from pulse.model.jobs import JobStatus, NewJob, check_instant, check_int, check_
 from pulse.model.text import check_name
 from pulse.timing.cron import Cron, InvalidCron
 from pulse.timing.duration import format_duration
-from pulse.timing.once import InvalidOnce, Words, resolve_once
+from pulse.timing.once import FieldNames, InvalidOnce, resolve_once
 from pulse.timing.timetable import Timetable
 from pulse.timing.zones import UnknownZone, check_zone
 
@@ -23,7 +23,7 @@ SHORTEST = timedelta(seconds=1)
 MAX_REPLAYED = 1_000
 MAX_BACKFILLED = 1_000  # occurrences of one call: finding them takes a tenth of a second, with the schedule locked
 MAX_PREVIEWED = 200
-ONCE = Words("schedule", "delay", "run_at")
+ONCE = FieldNames("schedule", "delay", "run_at")
 WHEN = ("cron", "every", "run_at", "delay")  # a schedule has exactly one of these
 
 

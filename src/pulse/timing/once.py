@@ -15,7 +15,7 @@ class InvalidOnce(ValueError):
     pass
 
 
-class Words(NamedTuple):
+class FieldNames(NamedTuple):
     """The names of the fields for messages: an alarm has delay_seconds and fire_at, a schedule has delay and run_at."""
 
     noun: str
@@ -23,23 +23,23 @@ class Words(NamedTuple):
     instant: str
 
 
-def resolve_once(words: Words, *, delay: timedelta | None, at: datetime | None, now: datetime) -> datetime:
+def resolve_once(names: FieldNames, *, delay: timedelta | None, at: datetime | None, now: datetime) -> datetime:
     """Return the instant that either a delay or an instant names. Refuse both, neither, and one not in the future."""
     if delay is not None and at is not None:
-        raise InvalidOnce(f"once {words.noun} takes either {words.delay} or {words.instant}, not both")
+        raise InvalidOnce(f"once {names.noun} takes either {names.delay} or {names.instant}, not both")
     if at is None and delay is None:
-        raise InvalidOnce(f"once {words.noun} requires {words.delay} or {words.instant}")
+        raise InvalidOnce(f"once {names.noun} requires {names.delay} or {names.instant}")
     if delay is not None:
-        at, name, shown = now + delay, words.delay, str(delay)
+        at, name, shown = now + delay, names.delay, str(delay)
     else:
         assert at is not None
-        name, shown = words.instant, at.isoformat()
+        name, shown = names.instant, at.isoformat()
     if at <= now:
         raise InvalidOnce(f"{name} {shown} is not in the future")
     return at
 
 
-def parse_instant(words: Words, text: str) -> datetime:
+def parse_instant(names: FieldNames, text: str) -> datetime:
     """Return the instant of an RFC 3339 text, which must have seconds and an offset."""
     advice = ""
     if match := _RFC_3339.fullmatch(text):
@@ -48,4 +48,4 @@ def parse_instant(words: Words, text: str) -> datetime:
             if match[2]:
                 return when
             advice = f": it has no time zone; add one, such as {text}Z"
-    raise InvalidOnce(f"invalid {words.instant} {text[:64]!r} (want RFC3339){advice}")
+    raise InvalidOnce(f"invalid {names.instant} {text[:64]!r} (want RFC3339){advice}")

@@ -38,12 +38,12 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def read_instant(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    from pulse.timing.once import InvalidOnce, Words, parse_instant
+    from pulse.timing.once import FieldNames, InvalidOnce, parse_instant
 
     if value is None:
         return None
     try:
-        return parse_instant(Words("schedule", "delay", str(param.name)), value)
+        return parse_instant(FieldNames("schedule", "delay", str(param.name)), value)
     except InvalidOnce as error:
         example = "" if "such as" in str(error) else ", for example 2026-12-31T18:00:00+01:00"
         raise click.BadParameter(f"{error}{example}.", ctx, param) from None

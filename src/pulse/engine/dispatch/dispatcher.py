@@ -339,7 +339,7 @@ class Dispatcher:
             if stream is None or stream.has_left or not all(claim.topic in stream.topics for claim in batch):
                 unassigned += [Lease(claim.id, claim.lease_id) for claim in batch]
                 continue
-            # A worker that meanwhile reported no free slots may have been told that nothing more comes, and have left.
+            # A worker that meanwhile reported no free slots may have got its last message, and have left.
             room = max(0, stream.credit(batch[0].topic))
             unassigned += [Lease(claim.id, claim.lease_id) for claim in batch[room:]]
             if fitting := batch[:room]:
