@@ -293,12 +293,20 @@ async def test_jobs_are_listed_by_what_they_are(http: Http, engine: Engine) -> N
 @pytest.mark.parametrize(
     "query",
     [
-        *("statsu=PENDING", "status=pending", "limit=0", "limit=501", "limit=x", "after=nonsense", "topic="),
+        *("statsu=PENDING", "status=penned", "limit=0", "limit=501", "limit=x", "after=nonsense", "topic="),
         *("submitted_after=2020-01-01T00:00:00+02:00", "submitted_after=2020-01-01"),
     ],
 )
 async def test_a_list_that_could_not_be_meant_is_refused(http: Http, query: str) -> None:
     assert (await http.refused("GET", f"/v1/jobs?{query}"))[0] == 400
+
+
+@pytest.mark.parametrize("status", ["SCHEDULED", "scheduled", "Dead-Lettered", "dead_lettered"])
+async def test_a_state_may_be_written_in_any_case(http: Http, status: str) -> None:
+    await submit(http, delay="1h")
+
+    found = await http.done("GET", f"/v1/jobs?status={status}")
+    assert [job["status"] for job in found["jobs"]] == (["SCHEDULED"] if status.upper() == "SCHEDULED" else [])
 
 
 async def test_a_page_of_large_jobs_is_cut_short_and_goes_on(settings: Settings) -> None:
