@@ -23,7 +23,7 @@ VIEWERS = 10
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):  # a page that takes long to draw, on a busy machine, is drawn less often
         while not is_so():
             await asyncio.sleep(0.005)
 

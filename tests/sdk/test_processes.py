@@ -485,7 +485,7 @@ async def test_closing_leaves_nothing_open_and_nobody_alive(tmp_path: Path) -> N
     assert await busy is not None
     assert [state_of(pid) for pid in pids] == ["", ""]
     assert not pool._processes
-    assert open_files() == before
+    assert open_files() <= before, "and what earlier tests left may be closed meanwhile"
 
 
 @pytest.mark.parametrize("is_patient", [False, True])
