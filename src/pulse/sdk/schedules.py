@@ -279,7 +279,7 @@ class Schedules:
     async def async_(
         self, app_name: str | None = None, *, deploy: int | None = None, prune: bool = False, dry_run: bool = False
     ) -> SyncReport:
-        """Like `sync`, from a coroutine. The underscore is there because `async` is a keyword of Python."""
+        """Sync like `sync`, from a coroutine. The underscore is there because `async` is a keyword of Python."""
         name = self._name(app_name)
         check_kind("prune", prune, bool)
         check_kind("dry_run", dry_run, bool)
