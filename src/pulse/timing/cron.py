@@ -88,7 +88,7 @@ class Cron:
 
     @staticmethod
     def parse(expression: str, tz: str = "UTC") -> Cron:
-        """Parse an expression. A `TZ=` or `CRON_TZ=` in front of it takes precedence over `zone`."""
+        """Parse an expression. A `TZ=` or `CRON_TZ=` in front of it takes precedence over `tz`."""
         return _parse(expression, tz)
 
     def next_after(self, instant: datetime) -> datetime:
