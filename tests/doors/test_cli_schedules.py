@@ -1074,7 +1074,10 @@ def test_it_goes_to_the_database_that_the_code_names_unless_a_flag_names_another
 def test_an_app_without_schedules_and_one_that_is_none(code: Code) -> None:
     code.declare()
 
-    assert code.sync()[:2] == (0, ["shop_tasks:app declares no schedules, and the database has none of it."])
+    assert code.sync()[:2] == (
+        0,
+        ["shop_tasks:app declares no schedules, and none of its schedules are in the database."],
+    )
     code.path = "nowhere:app"
     assert code.sync()[0] == 1
     code.path = "shop_tasks:nothing"

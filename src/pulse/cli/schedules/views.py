@@ -320,7 +320,7 @@ def show_report(report: SyncReport, app: str) -> None:
         show_fields(lines)
     unchanged = plural(len(report.unchanged), "schedule")
     if not lines and not report.unchanged:
-        print_text(f"{app} declares no schedules, and the database has none of it.")
+        print_text(f"{app} declares no schedules, and none of its schedules are in the database.")
     elif not lines:
         print_text(f"Nothing to do: {unchanged} of {app}, as declared.")
     elif report.unchanged:

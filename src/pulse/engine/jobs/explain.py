@@ -75,7 +75,7 @@ async def _gather(conn: Connection, job: Job, bucket: int, watchdog: timedelta) 
     now = await read_clock(conn)
     if job.status in FINISHED:
         return Facts(job=job, now=now, watchdog=watchdog)
-    holders = await _find_holders(conn, job, bucket) if _is_stuck_if_locked(job, now) else None
+    holders = await _find_lock_holders(conn, job, bucket) if _is_stuck_if_locked(job, now) else None
     if job.status is JobStatus.RUNNING:
         return Facts(
             job=job,
@@ -110,7 +110,7 @@ def _is_stuck_if_locked(job: Job, now: datetime) -> bool:
     return job.status is JobStatus.PENDING or job.run_at <= now
 
 
-async def _find_holders(conn: Connection, job: Job, bucket: int) -> list[Holder] | None:
+async def _find_lock_holders(conn: Connection, job: Job, bucket: int) -> list[Holder] | None:
     """Return the sessions that may have locked its row, or None if it is not locked for longer than by Pulse itself."""
     for number in range(LOCK_TRIES):
         if await explain_store.is_row_free(conn, bucket=bucket, id=job.id):

@@ -122,7 +122,7 @@ class FireDuty:
             return await self._fire_together(read, choose, careful=careful)
         except RefusedSchedules as error:
             if not careful:  # an occurrence may have a job already, for example from a backfill
-                return await self._fire(_among(error.ids), choose, careful=True)
+                return await self._fire(_due_among(error.ids), choose, careful=True)
             return await self._fire_apart(error)
 
     async def _fire_apart(self, refused: RefusedSchedules) -> int:
@@ -132,14 +132,14 @@ class FireDuty:
         middle = len(refused.ids) // 2
         fired = 0
         for half in (refused.ids[:middle], refused.ids[middle:]):
-            fired += await self._fire(_among(half), decide, careful=True)
+            fired += await self._fire(_due_among(half), decide, careful=True)
         return fired
 
     async def _park(self, refused: RefusedSchedules) -> int:
         log.warning("schedule %s cannot fire and is parked: %s", refused.ids[0], refused)
         try:
             return await self._fire_together(
-                _among(refused.ids), lambda due, _: decide_broken(due, str(refused)), careful=True
+                _due_among(refused.ids), lambda due, _: decide_broken(due, str(refused)), careful=True
             )
         except RefusedSchedules as error:  # it must not keep the others from firing
             log.error("schedule %s cannot be parked: %s", refused.ids[0], error)  # noqa: TRY400
@@ -318,5 +318,5 @@ def _decide_one(due: DueSchedule, choose: Decide) -> FireDecision:
         return decide_broken(due, f"{type(error).__name__}: {error}")
 
 
-def _among(ids: Sequence[UUID]) -> Read:
+def _due_among(ids: Sequence[UUID]) -> Read:
     return lambda conn: fires_store.due_among(conn, ids=ids)

@@ -55,7 +55,7 @@ class Servers:
     """The servers of one URL, called from one event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        _refuse_after_fork()
+        _refuse_grpc_after_fork()
         url = parse_server_url(settings.server_url or "")
         self._patience = settings.patience.total_seconds()
         self._metadata = (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
@@ -140,7 +140,7 @@ class Servers:
 _used_by: int | None = None  # the id of the process that first used gRPC
 
 
-def _refuse_after_fork() -> None:
+def _refuse_grpc_after_fork() -> None:
     """Refuse to use gRPC in a forked child: its threads stay in the parent, and using it without them crashes."""
     global _used_by
     _used_by = _used_by or os.getpid()

@@ -81,7 +81,7 @@ def lay_out(schedules: Sequence[Schedule], now: datetime, chosen: str) -> Week:
         try:
             found = list(islice(_to_come(schedule, now + WEEK), MAX_EACH + 1))
             if len(found) > MAX_EACH:
-                times = _count(schedule, found[0], now + WEEK)
+                times = _count_to_come(schedule, found[0], now + WEEK)
                 frequent.append(FrequentSchedule(schedule, describe_timetable(schedule.timed), times))
             else:
                 entries += [Entry(at.astimezone(place), schedule) for at in found]
@@ -109,7 +109,7 @@ def _left(schedule: Schedule) -> int:
     return max(0, (schedule.max_occurrences or 0) - schedule.fired)
 
 
-def _count(schedule: Schedule, first: datetime, until: datetime) -> int:
+def _count_to_come(schedule: Schedule, first: datetime, until: datetime) -> int:
     total = schedule.timed.upto(first, until - MOMENT).total
     return total if schedule.max_occurrences is None else min(total, _left(schedule))
 
